@@ -68,7 +68,10 @@ pub(super) struct Instance {
 }
 
 /// What the page of an instance says, or why it cannot be read.
-pub(super) type Answer = (Instance, Result<(Counted, Option<Processors>), String>);
+pub(super) type Answer = (Instance, Result<Said, String>);
+
+/// What a page says, and when it came.
+pub(super) type Said = (Counted, Option<Processors>, Instant);
 
 impl std::fmt::Debug for Hosts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -201,7 +204,10 @@ impl Instance {
         let read = timeout_at(soon(end), self.page.families(PAGE_SIZE_MAX)).await;
         let url = &self.page.url;
         let answer = match read {
-            Ok(Ok(families)) => Ok((counted(&families), Processors::on(&families))),
+            Ok(Ok(families)) => {
+                let at = Instant::now();
+                Ok((counted(&families), Processors::on(&families), at))
+            }
             Ok(Err(error)) => Err(format!("{} (at {})", error.text, url.host)),
             Err(_) => Err(format!(
                 "the metrics page {url}: {} (at {})",

@@ -58,7 +58,6 @@ impl WorkerPages {
 
     /// Reads the pages of all instances until `end`.
     pub(super) async fn read(&mut self, end: Instant) {
-        let at = Instant::now();
         let (mut instances, errors) = self.hosts.find(end).await;
         let mut looked = Looked::default();
         errors.into_iter().for_each(|it| looked.fail(it));
@@ -75,7 +74,7 @@ impl WorkerPages {
         self.hosts.of_one_family(&mut answers);
         for (instance, answer) in answers {
             match answer {
-                Ok((counted, processors)) => {
+                Ok((counted, processors, at)) => {
                     let before = self.before.get(&instance.name);
                     looked.add(&between(before.map(|it| &it.counted), &counted));
                     let used = before.and_then(|before| {

@@ -24,6 +24,8 @@ const PORT: u16 = 9100;
 struct World {
     kew: Arc<Kew>,
     pages: Mutex<BTreeMap<String, String>>,
+    /// How long they take to answer.
+    answers_after: Mutex<Duration>,
     /// The addresses of hosts.
     addresses: Mutex<BTreeMap<String, Vec<IpAddr>>>,
 }
@@ -42,11 +44,13 @@ impl Dial for World {
             return self.kew.dial(host, port);
         }
         let page = self.pages.lock().unwrap().get(host).cloned();
+        let after = *self.answers_after.lock().unwrap();
         Box::pin(async move {
             let page = page.ok_or(io::ErrorKind::ConnectionRefused)?;
             let (ours, mut theirs) = tokio::io::duplex(1 << 20);
             tokio::spawn(async move {
                 let _ = theirs.read(&mut [0; 4096]).await;
+                tokio::time::sleep(after).await;
                 let length = page.len();
                 let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
                 let _ = theirs.write_all((head + &page).as_bytes()).await;
@@ -61,6 +65,7 @@ impl World {
         Arc::new(Self {
             kew: Kew::start().await,
             pages: Mutex::default(),
+            answers_after: Mutex::default(),
             addresses: Mutex::default(),
         })
     }
@@ -241,29 +246,46 @@ async fn completions_are_added_up_and_never_taken_back() {
     assert_eq!(look(&mut sources).await, (Some(24), all(8, quarter)));
 }
 
+/// The page of an instance that has used so many seconds of its processors.
+fn busy(seconds: f64, processors: f64) -> String {
+    page(5, 8)
+        + &format!(
+            "# HELP process_cpu_seconds_total P.\n# TYPE process_cpu_seconds_total counter\n\
+                 process_cpu_seconds_total {seconds}\n\
+                 # HELP kew_worker_processors N.\n# TYPE kew_worker_processors gauge\n\
+                 kew_worker_processors {processors}\n"
+        )
+}
+
+/// A page that comes late says what was used until then.
+#[tokio::test]
+async fn the_time_between_two_answers_counts() {
+    let world = World::new().await;
+    let mut sources = world.sources();
+    world.set("w1", busy(10.0, 1.0));
+    world.set("w2", busy(10.0, 1.0));
+    assert_eq!(look(&mut sources).await.1.cpu, None);
+    *world.answers_after.lock().unwrap() = Duration::from_millis(600);
+    world.set("w1", busy(10.3, 1.0));
+    world.set("w2", busy(10.3, 1.0));
+    let cpu = look(&mut sources).await.1.cpu.unwrap();
+    assert!(cpu > 0.0 && cpu <= 0.5, "{cpu}");
+}
+
 /// Where something else runs the instances, only they know how busy their processors are.
 #[tokio::test]
 async fn instances_say_how_busy_their_processors_are() {
     let world = World::new().await;
     let mut sources = world.sources();
-    let with = |seconds: f64, processors: f64| {
-        page(5, 8)
-            + &format!(
-                "# HELP process_cpu_seconds_total P.\n# TYPE process_cpu_seconds_total counter\n\
-                 process_cpu_seconds_total {seconds}\n\
-                 # HELP kew_worker_processors N.\n# TYPE kew_worker_processors gauge\n\
-                 kew_worker_processors {processors}\n"
-            )
-    };
-    world.set("w1", with(100.0, 2.0));
-    world.set("w2", with(7.0, 1.0));
+    world.set("w1", busy(100.0, 2.0));
+    world.set("w2", busy(7.0, 1.0));
     // Nothing to compare with.
     assert_eq!(look(&mut sources).await.1.cpu, None);
     let began = tokio::time::Instant::now();
     tokio::time::sleep(Duration::from_millis(200)).await;
     // A tenth of a second of three processors in at least a fifth of a second.
-    world.set("w1", with(100.06, 2.0));
-    world.set("w2", with(7.04, 1.0));
+    world.set("w1", busy(100.06, 2.0));
+    world.set("w2", busy(7.04, 1.0));
     let cpu = look(&mut sources).await.1.cpu.unwrap();
     let least = 0.1 / 3.0 / began.elapsed().as_secs_f64();
     assert!(
@@ -271,15 +293,15 @@ async fn instances_say_how_busy_their_processors_are() {
         "{cpu}, at least {least}"
     );
     // The first one has started again, and the second one does not say it any more.
-    world.set("w1", with(0.5, 2.0));
+    world.set("w1", busy(0.5, 2.0));
     world.set("w2", page(5, 8));
     assert_eq!(look(&mut sources).await.1.cpu, None);
-    world.set("w1", with(9000.0, 2.0));
+    world.set("w1", busy(9000.0, 2.0));
     assert_eq!(look(&mut sources).await.1.cpu, Some(1.0));
     // A container may have half of a processor. The first one has done nothing since.
-    world.set("w2", with(1.0, 0.5));
+    world.set("w2", busy(1.0, 0.5));
     assert_eq!(look(&mut sources).await.1.cpu, Some(0.0));
-    world.set("w2", with(2000.0, 0.5));
+    world.set("w2", busy(2000.0, 0.5));
     assert_eq!(look(&mut sources).await.1.cpu, Some(1.0));
 }
 
