@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use kew_engine::bus::Receives;
+use kew_engine::bus::{Receives, Unread};
 use kew_engine::{Class, Command, EntityName, Group, Incarnation, Missing, RunId, Touches, Tries};
 use kew_planted::{Bug, is_planted};
 
@@ -447,9 +447,9 @@ impl<T> Lanes<T> {
     }
 
     /// Lets a command go on without the due work of an entity that cannot be read. Returns false if it needs that itself.
-    pub(super) fn leave_due_alone(&mut self, id: u64, entity: Incarnation) -> bool {
+    pub(super) fn leave_due_alone(&mut self, id: u64, entity: Incarnation, unread: Unread) -> bool {
         let held = self.held.get_mut(&id);
-        held.is_some_and(|held| held.candidate.tries.leave_due_alone(entity))
+        held.is_some_and(|held| held.candidate.tries.leave_due_alone(entity, unread))
     }
 
     /// Notes that a group was read, is gone, or could not be read. Returns those that have waited for it.

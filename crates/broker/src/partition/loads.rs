@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kew_engine::bus::Behind;
+use kew_engine::bus::{Behind, Unread};
 use kew_engine::{
     BodyLocation, Command, Group, GroupRead, GroupToRead, Incarnation, Missing, PageNumber, RunId,
     Taken, Ticked, Tries, Turn,
@@ -42,8 +42,8 @@ pub(super) struct Loads {
     read_count: u64,
     /// How many commands were decided without due work that could not be read.
     without_due_count: u64,
-    /// What could not be read, and until when it is not asked for again.
-    failing: BTreeMap<Group, BootTime>,
+    /// What could not be read.
+    failing: BTreeMap<Group, Failing>,
     /// What could not be read since the last turn. The next one knows the time.
     failed: Vec<Group>,
     now: BootTime,
@@ -58,6 +58,14 @@ pub(super) struct Loads {
     pub(super) rests: Rests,
 }
 
+/// A group that could not be read.
+#[derive(Clone, Copy)]
+struct Failing {
+    why: Unread,
+    /// Until when it is not asked for again.
+    until: BootTime,
+}
+
 /// What a job has read.
 pub(super) enum Loaded {
     Groups(Vec<(Group, Read)>, PagesRead),
@@ -69,7 +77,7 @@ pub(super) enum Read {
     Group(GroupRead),
     /// There was no file descriptor. It is read later.
     NotNow,
-    Failed,
+    Failed(Unread),
 }
 
 impl Loads {
@@ -80,7 +88,9 @@ impl Loads {
         self.bodies.begin_turn(now);
         let until = now.plus_ms(RETRY_INTERVAL_MS);
         for group in std::mem::take(&mut self.failed) {
-            self.failing.insert(group, until);
+            if let Some(failing) = self.failing.get_mut(&group) {
+                failing.until = until;
+            }
             self.rests.put_off(group.entity, until);
         }
     }
@@ -95,17 +105,17 @@ impl Loads {
         self.bodies.is_failing(&missing.bodies) || self.failing_entity(missing).is_some()
     }
 
-    /// An entity of which some of these records could not be read a moment ago.
-    fn failing_entity(&self, missing: &Missing) -> Option<Incarnation> {
+    /// An entity of which some of these records could not be read a moment ago. Those that are lost come first: they say
+    /// more than others.
+    fn failing_entity(&self, missing: &Missing) -> Option<(Incarnation, Unread)> {
         if self.failing.is_empty() {
             return None;
         }
-        let mut groups = missing.groups.iter();
-        let fails = |group: &&Group| {
-            let until = self.failing.get(group);
-            until.is_some_and(|until| !until.has_passed(self.now))
-        };
-        groups.find(fails).map(|group| group.entity)
+        let failing = missing.groups.iter().filter_map(|group| {
+            let failing = self.failing.get(group)?;
+            (!failing.until.has_passed(self.now)).then_some((group.entity, failing.why))
+        });
+        failing.min_by_key(|(_, why)| *why == Unread::Now)
     }
 
     /// Says what a command misses. Due work that could not be read a moment ago does not hold it back.
@@ -119,7 +129,7 @@ impl Loads {
             let missing = turn.prepare(command, tries);
             match self.failing_entity(&missing) {
                 // Each time it is another entity.
-                Some(entity) if tries.leave_due_alone(entity) => {}
+                Some((entity, why)) if tries.leave_due_alone(entity, why) => {}
                 Some(_) | None => return missing,
             }
         }
@@ -149,11 +159,11 @@ impl Loads {
 
     /// Asks for what is not read yet. Returns until when something of it is not asked for, because it could not be read.
     pub(super) fn ask(&mut self, missing: &Missing, now: BootTime) -> Option<BootTime> {
-        self.failing.retain(|_, until| !until.has_passed(now));
+        self.failing.retain(|_, it| !it.until.has_passed(now));
         let mut put_off = None;
         for group in &missing.groups {
             match self.failing.get(group) {
-                Some(until) => put_off = put_off.max(Some(*until)),
+                Some(failing) => put_off = put_off.max(Some(failing.until)),
                 None if self.under_way.contains(group) => {}
                 None => drop(self.asked.insert(*group)),
             }
@@ -201,8 +211,8 @@ impl Loads {
                 .entry(group.entity)
                 .or_default()
                 .insert(group.run());
-            let until = self.failing.get(group).copied();
-            let until = until.unwrap_or(BootTime::NEVER);
+            let failing = self.failing.get(group);
+            let until = failing.map_or(BootTime::NEVER, |it| it.until);
             self.rests.await_read(group.entity, until);
         }
     }
@@ -387,7 +397,7 @@ impl<T> Partition<T> {
                             self.loads.asked.insert(group);
                             self.retry_opening();
                         }
-                        Read::Failed => self.put_off(group, replies),
+                        Read::Failed(why) => self.put_off((group, why), replies),
                     }
                 }
             }
@@ -407,16 +417,17 @@ impl<T> Partition<T> {
             }
             Taken::Damaged => {
                 tracing::error!(?group, "a page lacks messages that it should have");
-                self.put_off(group, replies);
+                self.put_off((group, Unread::Lost), replies);
             }
         }
     }
 
-    fn put_off(&mut self, group: Group, replies: &mut Vec<(T, Reply)>) {
-        self.loads.failing.insert(group, BootTime::NEVER);
+    fn put_off(&mut self, (group, why): (Group, Unread), replies: &mut Vec<(T, Reply)>) {
+        let until = BootTime::NEVER;
+        self.loads.failing.insert(group, Failing { why, until });
         self.loads.failed.push(group);
         for id in self.lanes.note_read(group) {
-            if !self.lanes.leave_due_alone(id, group.entity) {
+            if !self.lanes.leave_due_alone(id, group.entity, why) {
                 self.reject_unread(id, replies);
             }
         }
@@ -548,18 +559,22 @@ fn read_group(reader: &mut GroupReader<'_>, to_read: &GroupToRead) -> Read {
                 Ok(read) => Read::Group(read),
                 Err(error) => {
                     tracing::error!(%error, "a page is not one of messages");
-                    Read::Failed
+                    Read::Failed(Unread::Lost)
                 }
             }
         }
         Err(PageError::Io(failure)) if failure.is_no_descriptor() => Read::NotNow,
         Err(PageError::Io(error)) => {
             tracing::warn!(%error, "messages cannot be read: commands that need them are to be tried again");
-            Read::Failed
+            Read::Failed(Unread::Now)
         }
         Err(error @ (PageError::Damaged(_) | PageError::Newer { .. })) => {
             tracing::error!(%error, "messages cannot be read");
-            Read::Failed
+            // The version that has written the others reads them.
+            Read::Failed(match error {
+                PageError::Damaged(_) => Unread::Lost,
+                PageError::Newer { .. } | PageError::Io(_) => Unread::Now,
+            })
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::format::{FIRST_POSITION, names};
 use crate::pages::{self, Instead, PageStore, ReadManifest};
 use crate::replay::Replay;
 use crate::segment::Salts;
+use crate::snapshot::{self, SnapshotHeader};
 use crate::storage::{self, Storage};
 use crate::survey::Survey;
 use crate::walk::Start;
@@ -67,9 +68,9 @@ pub(super) fn load_snapshot(
     };
     while let Some(position) = found.valid.last().copied() {
         replay.begin();
-        let instead = instead_of(&found, survey);
+        let instead = instead_of(storage, &found, survey)?;
         match pages::replay_manifest(storage, position, (survey.log(), instead), replay) {
-            Ok(read) if survey.claims.counted(read.header.epoch, position) < position => {
+            Ok(read) if !counts(&read.header, position, survey) => {
                 let file = names::snapshot(position.as_u64());
                 let what = "a later owner of the log went on before it";
                 found.valid.pop();
@@ -110,12 +111,36 @@ fn is_complete(survey: &Survey) -> bool {
 }
 
 /// What is used if the last of the valid snapshots turns out to be damaged.
-fn instead_of(found: &FoundSnapshots, survey: &Survey) -> Instead {
-    match found.valid.as_slice() {
-        [.., older, _] => Instead::Snapshot(*older),
-        [_] if found.damaged.is_empty() && is_complete(survey) => Instead::Log,
-        [_] | [] => Instead::Nothing,
+fn instead_of(
+    storage: &dyn Storage,
+    found: &FoundSnapshots,
+    survey: &Survey,
+) -> Result<Instead, OpenError> {
+    let older = match found.valid.as_slice() {
+        [_] if found.damaged.is_empty() && is_complete(survey) => return Ok(Instead::Log),
+        [older @ .., _] => older,
+        [] => return Ok(Instead::Nothing),
+    };
+    let mut counting = Vec::new();
+    for position in older.iter().copied() {
+        let counts = match snapshot::header_of(storage, position) {
+            Ok(header) => header.is_some_and(|it| counts(&it, position, survey)),
+            Err(failure) if failure.is_bad_sector() => false,
+            Err(failure) => return Err(failure.into()),
+        };
+        if counts {
+            counting.push(position);
+        }
     }
+    Ok(match counting.is_empty() {
+        true => Instead::Nothing,
+        false => Instead::Snapshots(counting),
+    })
+}
+
+/// Whether no later owner of the log went on before this snapshot.
+fn counts(header: &SnapshotHeader, position: LogPosition, survey: &Survey) -> bool {
+    survey.claims.counted(header.epoch, position) == position
 }
 
 /// What the kept snapshots name. One whose table cannot be read does not count.
