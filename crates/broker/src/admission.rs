@@ -7,6 +7,8 @@
 use kew_engine::{Class, Command};
 use thiserror::Error;
 
+use crate::Excess;
+
 /// The most that may be under way in one partition, from admission to answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmissionLimits {
@@ -79,6 +81,15 @@ impl Admission {
     pub fn release(&mut self, admitted: Admitted) {
         self.commands -= 1;
         self.body_bytes -= admitted.body_bytes;
+    }
+
+    /// How much is under way beyond half of the limits. Those who send to a topic that is behind with its copies wait for
+    /// it only up to that, so that others have room.
+    pub fn excess(&self) -> Excess {
+        Excess {
+            commands: self.commands.saturating_sub(self.limits.commands_max / 2),
+            body_bytes: (self.body_bytes).saturating_sub(self.limits.body_bytes_max / 2),
+        }
     }
 
     /// How many commands are under way.

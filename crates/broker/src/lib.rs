@@ -47,5 +47,5 @@ pub use partition::{
 pub use kew_engine::Timestamp;
 pub use repair::{Losses, LostMessage, LostRules, LostSessionState, Repair, RepairError};
 pub use restore::{Restore, RestoreError};
-pub use rotation::{Cost, Rotation, Share, Source, Target, Waiting};
+pub use rotation::{Cost, Excess, Rotation, Share, Source, Target, Waiting};
 pub use watch::{Wake, Watch};

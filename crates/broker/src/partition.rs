@@ -180,11 +180,13 @@ impl<T> Partition<T> {
             Space::None => 0,
         };
         let ticked = turn.tick(tick_budget);
+        let is_more_due = ticked.more_is_due;
         // What rules looked at is not part of an answer.
         batch.pinned.clear();
         self.note_ticked(ticked, replies);
         let room_bytes = room_left(&batch);
         self.move_bodies(now, &mut batch, space, room_bytes);
+        let (may_hold, owed_max) = (self.may_hold(space), self.options.copies_owed_max);
         let mut decided = Vec::new();
         let mut count_left = TURN_COMMANDS_MAX;
         let ticked_steps = self.state.take_copied();
@@ -193,10 +195,21 @@ impl<T> Partition<T> {
             .max(COMMAND_STEPS_MIN);
         while count_left > 0
             && (steps_left > 0 || count_left == TURN_COMMANDS_MAX)
+            && let has_waited = self.lanes.has_ready()
             && let Some(command) = self.lanes.front_mut().or_else(|| commands.front_mut())
         {
             space.trim(command, &self.state);
             let description = command.describe();
+            if may_hold && !has_waited && description.owed_copies(&self.state) > owed_max {
+                let size_bytes = description.body_size_bytes;
+                if !commands.hold(size_bytes)
+                    && let Some((ticket, _)) = commands.take(Cost::default())
+                {
+                    count_left -= 1;
+                    replies.push((ticket, Err(Rejection::Busy)));
+                }
+                continue;
+            }
             // The first command comes in any case: a tick of expensive rules would hold all of them up for as long as it
             // has work.
             if description.looks_at > steps_left && count_left < TURN_COMMANDS_MAX {
@@ -284,20 +297,31 @@ impl<T> Partition<T> {
                 decision,
             });
         }
+        let is_any_held = commands.is_any_held();
+        let is_anything_left = !commands.is_empty() || self.lanes.has_ready();
         commands.end_turn();
         self.loads.end_turn();
         let pinned = std::mem::take(&mut batch.pinned);
         self.note(&reservation, &mut batch);
         self.uncover(&batch, now);
+        let is_any_written = !batch.builder.is_empty();
         self.append(&reservation, batch);
         for decided in decided {
             self.answer(decided, &pinned, replies);
         }
-        if commands.is_empty() && !self.lanes.has_ready() {
-            TurnEnd::Done
-        } else {
-            TurnEnd::MoreToDecide
+        // If a turn writes nothing, the next one would do the same.
+        let goes_on = is_any_written && (is_more_due || is_any_held);
+        match (is_anything_left, goes_on) {
+            (true, _) => TurnEnd::MoreToDecide,
+            (false, true) => TurnEnd::MoreIsDue,
+            (false, false) => TurnEnd::Done,
         }
+    }
+
+    /// Whether those who send to a topic wait until it has made the copies that it owes, if these are many: its backlog would
+    /// grow without end if it took more than it passes on. A topic that cannot make copies now takes what comes.
+    fn may_hold(&self, space: Space) -> bool {
+        matches!(space, Space::Plenty { .. }) && self.loads.rests.retry_at().is_none()
     }
 
     /// Takes the next command: one that has waited before new ones.
@@ -510,6 +534,8 @@ pub enum TurnEnd {
     Done,
     /// The turn is full. Commands are left.
     MoreToDecide,
+    /// Every command was decided, but those that wait for copies of a topic. More is due already.
+    MoreIsDue,
     /// Nothing can be decided before a job is done: the next segment is being prepared.
     WaitForJob,
 }

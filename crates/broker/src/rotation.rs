@@ -7,6 +7,9 @@
 //! share of each other entity until its own entity is served, and there for one share of each other source, however
 //! many commands they have. Commands of one source keep their order.
 //!
+//! What is sent to an entity waits in another line than what else is asked of it: those who send to a topic may have to
+//! wait until it has made the copies that it owes, and nobody else waits for that.
+//!
 //! It knows nothing of the mailbox and of admission, which bound how many commands wait.
 
 use std::collections::hash_map::Entry;
@@ -15,7 +18,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use kew_engine::{Command, EntityName, Touches};
+use kew_engine::{Class, Command, EntityName, Touches};
 
 /// Where commands come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,6 +88,17 @@ pub trait Waiting<T> {
     /// Takes the next command, which costs the turn so much.
     fn take(&mut self, cost: Cost) -> Option<(T, Command)>;
 
+    /// Sets the line of the next command, whose bodies have so many bytes, aside until the turn ends. Returns false if it is
+    /// not to wait, because too much does already, or has no line.
+    fn hold(&mut self, _body_size_bytes: u64) -> bool {
+        false
+    }
+
+    /// Whether a line was set aside.
+    fn is_any_held(&self) -> bool {
+        false
+    }
+
     /// Ends a turn.
     fn end_turn(&mut self) {}
 }
@@ -108,9 +122,9 @@ impl<T> Waiting<T> for VecDeque<(T, Command)> {
     }
 }
 
-/// The entity whose line a command waits in: the one that it touches first.
+/// The line that a command waits in: that of the entity which it touches first, for what is sent or for the rest.
 ///
-/// It is a hash of the entity's name. Two entities with one hash share a line, which costs them time and nothing
+/// It is a hash. Two lines with one hash are one, which costs them time and nothing
 /// else. Commands that touch no single entity have a line of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Target(u64);
@@ -118,16 +132,26 @@ pub struct Target(u64);
 impl Target {
     /// The one of a command.
     pub fn of(command: &Command) -> Self {
-        let name: Option<&EntityName> = match command.describe().touches {
+        let description = command.describe();
+        let name: Option<&EntityName> = match description.touches {
             Touches::Queue(name) | Touches::Transfer { from: name, .. } => Some(name),
             Touches::Queues(names) => names.first().copied(),
             Touches::Catalogue | Touches::Account(_) | Touches::Bodies => None,
         };
         // Its keys are fixed: the order of commands is the same in each run.
         let mut hasher = DefaultHasher::new();
-        name.hash(&mut hasher);
+        (name, description.class == Class::Produce).hash(&mut hasher);
         Self(hasher.finish())
     }
+}
+
+/// How much more waits than may, of what can be told to come again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Excess {
+    /// Commands.
+    pub commands: usize,
+    /// Bytes of their bodies.
+    pub body_bytes: usize,
 }
 
 /// A place in a line.
@@ -144,9 +168,12 @@ enum Place<T> {
 #[derive(Debug)]
 pub struct Rotation<T> {
     share: Share,
-    /// The entities with a line. The first one is being served.
+    /// The lines that are served in turn. The first one is being served.
     ring: VecDeque<Target>,
-    /// The lines, with at least one place each. A source has one place in all of them.
+    /// Those that are not served before the turn ends.
+    held: Vec<Target>,
+    excess: Excess,
+    /// All lines, with at least one place each. A source has one place in all of them.
     lines: HashMap<Target, VecDeque<Place<T>>>,
     of_source: HashMap<Source, VecDeque<(T, Command)>>,
     /// How many commands of the first line were taken of its share, and what they cost.
@@ -171,6 +198,8 @@ impl<T> Rotation<T> {
         Self {
             share,
             ring: VecDeque::new(),
+            held: Vec::new(),
+            excess: Excess::default(),
             lines: HashMap::new(),
             of_source: HashMap::new(),
             taken: (0, Cost::default()),
@@ -209,8 +238,14 @@ impl<T> Rotation<T> {
         self.count == 0
     }
 
+    /// Sets how many commands are not to wait for a topic.
+    pub fn set_excess(&mut self, excess: Excess) {
+        self.excess = excess;
+    }
+
     /// Takes all commands, in the order of the ring.
     pub fn drain(&mut self) -> impl Iterator<Item = (T, Command)> + '_ {
+        self.ring.extend(self.held.drain(..));
         std::iter::from_fn(|| self.take(Cost::default()))
     }
 
@@ -289,7 +324,7 @@ impl<T> Rotation<T> {
 
 impl<T> Waiting<T> for Rotation<T> {
     fn is_empty(&self) -> bool {
-        self.count == 0
+        self.ring.is_empty()
     }
 
     fn front_mut(&mut self) -> Option<&mut Command> {
@@ -324,11 +359,35 @@ impl<T> Waiting<T> for Rotation<T> {
         Some(taken)
     }
 
+    fn hold(&mut self, body_size_bytes: u64) -> bool {
+        let Excess {
+            commands,
+            body_bytes,
+        } = &mut self.excess;
+        if *commands > 0 || *body_bytes > 0 {
+            *commands = commands.saturating_sub(1);
+            let size_bytes = usize::try_from(body_size_bytes).unwrap_or(usize::MAX);
+            *body_bytes = body_bytes.saturating_sub(size_bytes);
+            return false;
+        }
+        if let Some(target) = self.ring.pop_front() {
+            self.held.push(target);
+        }
+        self.taken = (0, Cost::default());
+        self.served = None;
+        true
+    }
+
+    fn is_any_held(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     /// A turn may have less room than a share, and must not begin with the entity that had all of the last one.
     fn end_turn(&mut self) {
         if self.taken.0 > 0 {
             self.serve_next();
         }
+        self.ring.extend(self.held.drain(..));
     }
 }
 

@@ -199,7 +199,7 @@ impl Runner {
             // Before each turn: a new command waits for a turn, and not until nothing is left to decide.
             stop = self.take_mail(has_more);
             self.carry_out_requests();
-            has_more = self.serve();
+            has_more = self.serve() != TurnEnd::Done;
             self.told_space.tell(&self.partition, &self.shared);
             self.keep_in_use();
             self.read_slice();
@@ -207,9 +207,9 @@ impl Runner {
         self.finish();
     }
 
-    /// Decides waiting commands, a batch of them, and commits the batch. Returns whether the next turn can begin at
+    /// Decides waiting commands, a batch of them, and commits the batch. Unless that is all, the next turn can begin at
     /// once.
-    fn serve(&mut self) -> bool {
+    fn serve(&mut self) -> TurnEnd {
         let began = Instant::now();
         let now = self.clock.now(read_clocks());
         let waiting_before = self.waiting.len();
@@ -224,16 +224,11 @@ impl Runner {
         let took = began.elapsed().saturating_sub(on_disk) + mem::take(&mut self.completing);
         self.shared.instruments.note_turn(decided, took);
         match end {
-            TurnEnd::Done => false,
-            TurnEnd::MoreToDecide => true,
-            TurnEnd::WaitForJob => {
-                let is_job_under_way = self.background_jobs > 0;
-                if is_job_under_way {
-                    self.wait_for_worker();
-                }
-                is_job_under_way
-            }
+            TurnEnd::WaitForJob if self.background_jobs > 0 => self.wait_for_worker(),
+            TurnEnd::WaitForJob => return TurnEnd::Done,
+            TurnEnd::Done | TurnEnd::MoreToDecide | TurnEnd::MoreIsDue => {}
         }
+        end
     }
 
     /// A receiver that waits for long does nothing, and its queue would delete itself as idle. So one receiver of
@@ -383,6 +378,7 @@ impl Runner {
             mailbox.runner_waits = false;
         }
         let stop = mailbox.stop;
+        self.waiting.set_excess(mailbox.admission.excess());
         mem::swap(&mut self.mail, &mut mailbox.commands);
         self.take_outcomes(mailbox);
         self.sort_mail();
@@ -434,7 +430,10 @@ impl Runner {
     fn finish(mut self) {
         self.scrub_jobs = None;
         if !self.partition.is_stopped() {
-            while self.serve() && !self.partition.is_stopped() {}
+            // What is due can wait for the next start, and so can those who wait for it.
+            while matches!(self.serve(), TurnEnd::MoreToDecide | TurnEnd::WaitForJob)
+                && !self.partition.is_stopped()
+            {}
             // Nothing was done for those that wait for a read.
             self.partition.reject_waiting(&mut self.replies);
             self.told_space.tell(&self.partition, &self.shared);

@@ -336,6 +336,13 @@ impl State {
             self.catalogue.families, counted,
             "sizes and rules of subscriptions"
         );
+        let copying = self.bus.iter().map(|(entity, _)| *entity);
+        let copying = copying.filter(|it| self.is_topic(*it) && self.passes_on(*it));
+        assert_eq!(
+            self.catalogue.copying,
+            copying.collect(),
+            "topics that make copies"
+        );
     }
 
     /// How many subscriptions an entity of that name has: none, unless it is a topic.
@@ -359,6 +366,17 @@ impl State {
             0 => nothing,
             _ => (count, self.bus.changes_of_copies(found)),
         }
+    }
+
+    /// How many copies a topic owes for what waits in it, if every subscription gets each message.
+    pub(crate) fn owed_copies(&self, name: &EntityName) -> u64 {
+        let found = self.catalogue.find(name);
+        let Some(topic) = found.filter(|it| self.catalogue.copying.contains(it)) else {
+            return 0;
+        };
+        let waiting = self.bus.get(&topic).map(|it| it.backlog.ready_count());
+        let subscriptions = self.catalogue.subscription_count(topic).max(1);
+        waiting.unwrap_or(0).saturating_mul(subscriptions)
     }
 
     /// Whether an entity is a topic.

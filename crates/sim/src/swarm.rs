@@ -163,6 +163,12 @@ impl Swarm {
         topics.and_then(|topics| topics.copies_at_once)
     }
 
+    /// How many copies a topic may owe, if that is not what is usual.
+    fn copies_owed_max(&self) -> Option<u64> {
+        let topics = self.bus.as_ref().and_then(|bus| bus.topics.as_ref());
+        topics.and_then(|topics| topics.copies_owed_max)
+    }
+
     pub(crate) fn partition_options(&self) -> PartitionOptions {
         let usual = PartitionOptions::default();
         let kib = |without: u64, with: u64| 1024 * if self.bus.is_some() { with } else { without };
@@ -183,6 +189,7 @@ impl Swarm {
             tick_budget: 4,
             due_budget: self.due_budget,
             copies_at_once: self.copies_at_once().unwrap_or(usual.copies_at_once),
+            copies_owed_max: self.copies_owed_max().unwrap_or(usual.copies_owed_max),
             run_length: self.run_length,
             gather_steps: self.gather_steps,
             // Planted bugs and faults concern the thread of the simulation.

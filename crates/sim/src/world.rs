@@ -7,7 +7,7 @@ mod recovery;
 mod report;
 mod strikes;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -355,6 +355,7 @@ impl World {
         let mut noting = Noting {
             commands: &mut self.commands,
             taken: Vec::new(),
+            held: BTreeSet::new(),
         };
         let moved_before = self.partition.moved_count();
         let without_due_before = self.partition.decided_without_due_count();
@@ -365,10 +366,10 @@ impl World {
             let what = "a command was decided without due work that could not be read";
             bus.checker.note(what);
         }
-        let taken = noting.taken;
+        let Noting { taken, held, .. } = noting;
         self.pass(replies);
         for id in &taken {
-            self.turns.decided(*id)?;
+            self.turns.decided(*id, &held)?;
         }
         let ids = self.decided(&waited, &taken, replies)?;
         self.check_tries()?;
@@ -387,6 +388,7 @@ impl World {
         let rare = &mut self.report.rare;
         rare.note_if(end == TurnEnd::MoreToDecide, Rare::BatchFull);
         rare.note_if(end == TurnEnd::WaitForJob, Rare::WaitedForSegment);
+        rare.note_if(!held.is_empty(), Rare::WaitedForCopies);
         rare.note_if(has_moved, Rare::BodiesMoved);
         let is_full = self.partition.log().is_draining();
         rare.note_if(has_moved && is_full, Rare::BodiesMovedOnFullDisk);
@@ -484,6 +486,8 @@ impl World {
 struct Noting<'a> {
     commands: &'a mut Rotation<u64>,
     taken: Vec<u64>,
+    /// The lines that wait for copies of a topic.
+    held: BTreeSet<Target>,
 }
 
 impl Waiting<u64> for Noting<'_> {
@@ -504,6 +508,17 @@ impl Waiting<u64> for Noting<'_> {
         seam::taken(Some(&taken.1));
         self.taken.push(taken.0);
         Some(taken)
+    }
+
+    fn hold(&mut self, body_size_bytes: u64) -> bool {
+        let target = self.commands.front_mut().map(|front| Target::of(front));
+        let is_held = self.commands.hold(body_size_bytes);
+        self.held.extend(target.filter(|_| is_held));
+        is_held
+    }
+
+    fn is_any_held(&self) -> bool {
+        self.commands.is_any_held()
     }
 
     fn end_turn(&mut self) {

@@ -24,6 +24,9 @@ pub struct PartitionOptions {
     pub due_budget: u32,
     /// How many copies of messages a command that sends to a topic makes at once. Ticks make the others.
     pub copies_at_once: u64,
+    /// How many copies a topic may owe for messages that wait in it before those who send to it wait, too. Ticks make a
+    /// thousand copies.
+    pub copies_owed_max: u64,
     /// How many sequence numbers share a run in a partition that is new. An old one keeps its own length.
     pub run_length: RunLength,
     /// How much of a snapshot is gathered at once, in steps of 20 ns.
@@ -47,6 +50,7 @@ impl Default for PartitionOptions {
             tick_budget: 256,
             due_budget: DUE_BUDGET,
             copies_at_once: COPIES_AT_ONCE_MAX as u64,
+            copies_owed_max: 1 << 16,
             run_length: RunLength::DEFAULT,
             gather_steps: 25_000,
             replays_beside: true,

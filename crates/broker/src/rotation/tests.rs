@@ -203,3 +203,52 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_line_that_is_held_comes_back_when_the_turn_ends() {
+    let mut rotation = rotation(2);
+    push_for(&mut rotation, "topic", 1, 0..3);
+    push_for(&mut rotation, "jobs", 2, 0..3);
+    assert_eq!(take(&mut rotation, Cost::default()), Some((1, 0)));
+    assert!(rotation.hold(0));
+    // More for the line comes meanwhile.
+    push_for(&mut rotation, "topic", 3, 0..1);
+    assert_eq!(all(&mut rotation), [(2, 0), (2, 1), (2, 2)]);
+    assert!(Waiting::is_empty(&rotation) && rotation.is_any_held());
+    assert_eq!(rotation.len(), 3);
+    rotation.end_turn();
+    assert!(!rotation.is_any_held());
+    assert_eq!(all(&mut rotation), [(1, 1), (1, 2), (3, 0)]);
+}
+
+#[test]
+fn a_line_is_not_held_while_too_much_waits() {
+    let mut rotation = rotation(1);
+    push(&mut rotation, 1, 0..3);
+    let of = |commands, body_bytes| Excess {
+        commands,
+        body_bytes,
+    };
+    rotation.set_excess(of(1, 0));
+    assert!(!rotation.hold(0));
+    assert!(rotation.hold(0));
+    rotation.end_turn();
+    rotation.set_excess(of(0, 150));
+    assert_eq!([(); 3].map(|()| rotation.hold(100)), [false, false, true]);
+    // What is held is not lost.
+    assert_eq!(rotation.drain().count(), 3);
+}
+
+#[test]
+fn what_is_sent_has_another_line_than_the_rest() {
+    let queue = EntityName::storage_queue("acct", "jobs");
+    let sent = Command::Storage(StorageCommand::Send {
+        queue,
+        body: "a".into(),
+        encoding: kew_engine::BodyEncoding::Text,
+        time_to_live_seconds: None,
+        visibility_timeout: kew_engine::VisibilityTimeout::ZERO,
+    });
+    assert_eq!(Target::of(&sent), Target::of(&sent.clone()));
+    assert_ne!(Target::of(&sent), Target::of(&command("jobs")));
+}

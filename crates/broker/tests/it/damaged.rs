@@ -38,6 +38,7 @@ impl Sizes {
             tick_budget: 4,
             due_budget: 64,
             copies_at_once: PartitionOptions::default().copies_at_once,
+            copies_owed_max: PartitionOptions::default().copies_owed_max,
             run_length: RunLength::TINY,
             gather_steps: 1,
             replays_beside: true,

@@ -6,7 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use kew_broker::{Answers, Broker, BrokerOptions, Partition, PartitionOptions, Rotation, Source};
+use kew_broker::{
+    Answers, Broker, BrokerOptions, Excess, Partition, PartitionOptions, Rejection, Rotation,
+    Source,
+};
 use kew_engine::bus::{BusCommand, BusMessage, BusQueueOptions, NewRule};
 use kew_engine::storage::{Metadata, StorageCommand};
 use kew_engine::{Command, EntityName, Service, Timestamp};
@@ -105,17 +108,8 @@ impl Bench {
 
     /// Sends messages to the topic, of which all but a few wait for their copies.
     fn publish(&mut self, count: usize) {
-        let message = BusMessage {
-            body: Bytes::from_static(b"id-1 body"),
-            message_id: None,
-            session: None,
-            time_to_live_ms: None,
-            scheduled_at: None,
-        };
-        self.ask(BusCommand::Send {
-            queue: named("t"),
-            messages: vec![message; count],
-        });
+        self.push(Source::ALONE, 0, publishes(count));
+        self.turn();
     }
 
     /// How many messages of the topic wait.
@@ -242,6 +236,95 @@ fn a_flood_of_commands_does_not_hold_up_copies() {
     }
     let after = bench.pending();
     assert!(after + 5 <= before, "{before} messages, then {after}");
+}
+
+/// A topic whose copies are made by ticks, because a command makes none at once.
+fn with_slow_topic(copies_owed_max: u64) -> Bench {
+    let mut bench = Bench::with(PartitionOptions {
+        copies_at_once: 0,
+        copies_owed_max,
+        ..PartitionOptions::default()
+    });
+    let options = BusQueueOptions::default();
+    bench.ask(BusCommand::CreateTopic {
+        topic: named("t"),
+        options: options.clone(),
+    });
+    for number in 0..10 {
+        bench.ask(BusCommand::CreateSubscription {
+            topic: named("t"),
+            subscription: named(&format!("t/subscriptions/s-{number}")),
+            options: options.clone(),
+            rule: None,
+        });
+    }
+    bench
+}
+
+fn publishes(count: usize) -> Command {
+    let message = BusMessage {
+        body: Bytes::from_static(b"id-1 body"),
+        message_id: None,
+        session: None,
+        time_to_live_ms: None,
+        scheduled_at: None,
+    };
+    Command::Bus(BusCommand::Send {
+        queue: named("t"),
+        messages: vec![message; count],
+    })
+}
+
+/// A topic takes no more than it passes on. Those who send to it wait, in their order, and nobody else does.
+#[test]
+fn who_sends_to_a_topic_waits_for_the_copies_that_it_owes() {
+    const OWED_MAX: u64 = 5_000;
+    let mut bench = with_slow_topic(OWED_MAX);
+    for number in 0..400 {
+        bench.push(BUSY, number, publishes(100));
+    }
+    let (mut sent, mut turns) = (Vec::new(), 0);
+    while sent.len() < 400 {
+        bench.push(QUIET, turns, read());
+        let asked = BusCommand::ReadQueue { queue: named("t") };
+        bench.push(QUIET, 1_000 + turns, Command::Bus(asked));
+        let decided = bench.single_turn();
+        assert!(decided.contains(&(QUIET, turns)), "turn {turns}");
+        assert!(decided.contains(&(QUIET, 1_000 + turns)), "turn {turns}");
+        sent.extend(decided.into_iter().filter(|(source, _)| *source == BUSY));
+        // One command more than there was room for.
+        let owed = bench.pending() * 10;
+        assert!(owed <= OWED_MAX + 1_000, "turn {turns}: {owed}");
+        turns += 1;
+    }
+    assert_eq!(
+        sent,
+        (0..400).map(|number| (BUSY, number)).collect::<Vec<_>>()
+    );
+    // A turn copies 85 messages of 40,000.
+    assert!((400..500).contains(&turns), "{turns}");
+}
+
+/// What waits takes room that others need.
+#[test]
+fn who_sends_to_a_topic_is_told_to_come_again_if_too_much_waits() {
+    let mut bench = with_slow_topic(5_000);
+    for number in 0..20 {
+        bench.push(BUSY, number, publishes(100));
+    }
+    let mut replies = Vec::new();
+    let now = bench.partition.now();
+    bench.waiting.set_excess(Excess {
+        commands: 3,
+        body_bytes: 0,
+    });
+    bench.partition.turn(now, &mut bench.waiting, &mut replies);
+    let busy = replies
+        .iter()
+        .filter(|(_, it)| matches!(it, Err(Rejection::Busy)));
+    let busy: Vec<_> = busy.map(|((_, number), _)| *number).collect();
+    assert_eq!(busy, [6, 7, 8]);
+    assert_eq!(bench.waiting.len(), 11);
 }
 
 /// A storage on which each sync of the runner needs a permit.

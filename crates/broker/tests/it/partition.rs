@@ -40,6 +40,7 @@ pub(crate) fn options() -> PartitionOptions {
         tick_budget: 16,
         due_budget: 64,
         copies_at_once: PartitionOptions::default().copies_at_once,
+        copies_owed_max: PartitionOptions::default().copies_owed_max,
         run_length: RunLength::TINY,
         gather_steps: 1,
         replays_beside: true,
@@ -80,7 +81,9 @@ impl Driver {
                 .partition
                 .turn(moment(self.now), &mut commands, &mut replies);
             self.jobs(&mut replies);
-            if end == TurnEnd::Done && self.partition.waiting().next().is_none() {
+            // More due work is for the turns that a test asks for.
+            let is_decided = matches!(end, TurnEnd::Done | TurnEnd::MoreIsDue);
+            if is_decided && self.partition.waiting().next().is_none() {
                 break;
             }
         }

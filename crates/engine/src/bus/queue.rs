@@ -306,8 +306,11 @@ impl Queue for BusQueue {
             Role::Queue if catalogue.bus_queues.get(&self.name) == Some(&incarnation) => {
                 catalogue.bus_queues.remove(&self.name);
             }
-            Role::Topic if catalogue.topics.get(&self.name) == Some(&incarnation) => {
-                catalogue.topics.remove(&self.name);
+            Role::Topic => {
+                if catalogue.topics.get(&self.name) == Some(&incarnation) {
+                    catalogue.topics.remove(&self.name);
+                }
+                catalogue.copying.remove(&incarnation);
             }
             Role::Subscription { of } => {
                 catalogue.subscriptions.remove(&(of, incarnation));
@@ -317,7 +320,7 @@ impl Queue for BusQueue {
                 let nothing = FamilySize::default();
                 catalogue.families.count(of, *self.counted, nothing);
             }
-            Role::Topic | Role::Queue => {}
+            Role::Queue => {}
         }
     }
 
@@ -327,6 +330,10 @@ impl Queue for BusQueue {
         if let Some(topic) = &mut self.topic {
             let dropped = topic.drop_retired(self.backlog.table().first_ready());
             *catalogue.copied += topic.take_copied() + dropped * DROP_STEPS;
+            match self.backlog.has_ready() {
+                true => catalogue.copying.insert(incarnation),
+                false => catalogue.copying.remove(&incarnation),
+            };
         }
     }
 }

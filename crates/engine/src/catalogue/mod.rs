@@ -50,6 +50,8 @@ pub(crate) struct Catalogue {
     pub(crate) subscriptions: BTreeSet<(Incarnation, Incarnation)>,
     /// What these count for in the sizes of their topics.
     pub(crate) families: Families,
+    /// The topics with a message that waits for its copies.
+    pub(crate) copying: BTreeSet<Incarnation>,
     /// The entities with a deadline.
     pub(crate) deadlines: Hint<Deadlines>,
     /// A snapshot shares them. A change while it does copies all of them: 0.1 ms for 1,000.
@@ -85,6 +87,7 @@ impl Catalogue {
             topics: BTreeMap::new(),
             subscriptions: BTreeSet::new(),
             families: Families::default(),
+            copying: BTreeSet::new(),
             deadlines: Hint::default(),
             accounts: Arc::default(),
             usage: BTreeMap::new(),

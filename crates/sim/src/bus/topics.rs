@@ -155,12 +155,15 @@ pub(crate) struct TopicSwarm {
     pub(crate) gather_per_mille: u32,
     /// How many copies a command makes at once, if that is not what is usual. Of the others, the messages wait.
     pub(crate) copies_at_once: Option<u64>,
+    /// How many copies a topic may owe before those who send to it wait, if that is not what is usual.
+    pub(crate) copies_owed_max: Option<u64>,
 }
 
 impl TopicSwarm {
     pub(crate) fn draw(seed: u64) -> Self {
         let mut r = Stream::new(seed, "topic swarm");
         let mut waiting = Stream::new(seed, "copies at once");
+        let mut owing = Stream::new(seed, "copies owed");
         let mut scheduling = Stream::new(seed, "topic schedules");
         let mut gathering = Stream::new(seed, "forwards to topics");
         let topics: Vec<_> = (0..1 + r.index(TOPICS)).map(topic).collect();
@@ -182,6 +185,7 @@ impl TopicSwarm {
             rule_per_mille: [0, 10, 40][r.index(3)],
             schedule_per_mille: [0, 0, 150, 400][scheduling.index(4)],
             copies_at_once: [Some(0), Some(1), Some(3), None][waiting.index(4)],
+            copies_owed_max: [Some(0), Some(2), Some(8), None][owing.index(4)],
         }
     }
 

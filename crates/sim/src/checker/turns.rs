@@ -1,6 +1,6 @@
 //! F1: entities are served in turn, and the sources of each entity.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use kew_broker::{Share, Source, Target};
 
@@ -44,8 +44,13 @@ impl Turns {
         passed.waiting.push_back(target);
     }
 
-    /// A command was decided: no other source has waited for more than a share of an entity, or of a source.
-    pub(crate) fn decided(&mut self, operation: u64) -> Result<(), Violation> {
+    /// A command was decided: no other source has waited for more than a share of an entity, or of a source. Those in lines
+    /// that were held in this turn wait for copies of a topic.
+    pub(crate) fn decided(
+        &mut self,
+        operation: u64,
+        held: &BTreeSet<Target>,
+    ) -> Result<(), Violation> {
         let Some(served) = self.source_of.remove(&operation) else {
             return Ok(());
         };
@@ -53,6 +58,11 @@ impl Turns {
             return Ok(());
         };
         for (other, passed) in self.waits.iter_mut().filter(|(it, _)| **it != served) {
+            if passed.waiting.front().is_some_and(|it| held.contains(it)) {
+                passed.by_entities.clear();
+                passed.by_sources.clear();
+                continue;
+            }
             let waits_here = passed.waiting.front() == Some(&target);
             let count = if waits_here {
                 passed.by_entities.clear();
