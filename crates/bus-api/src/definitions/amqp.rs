@@ -89,10 +89,12 @@ fn sql_of(map: &Map, of: &str) -> Result<SqlDefinition, BadRule> {
 
 /// An empty text names no property, as over HTTP, where it looks like one that is missing.
 fn equalities_of(map: &Map) -> Result<Vec<Equality>, BadRule> {
-    for (key, _) in map.iter() {
+    for (key, value) in map.iter() {
         let key = key.value();
         let name = key.as_str().unwrap_or_default();
-        if name != PROPERTIES && !SYSTEM_NAMES.contains(&name) {
+        let is_known = name == PROPERTIES || SYSTEM_NAMES.contains(&name);
+        // A null is a field that is not there, whatever its name.
+        if !is_known && value.value() != Value::Null {
             return Err(unknown_condition(name, &SYSTEM_NAMES));
         }
     }
@@ -241,6 +243,7 @@ mod tests {
             map.entry("message-id", &Value::Null);
             map.entry("label", "l");
             map.entry("to", "");
+            map.entry("of-another-version", &Value::Null);
             map.entry("properties", &properties);
         });
         let full = map(|map| {

@@ -60,7 +60,7 @@ pub use role::EntityKind;
 pub(crate) use role::Role;
 pub use room::{
     ANSWER_SIZE_BYTES_MAX, BODIES_SIZE_BYTES_MAX, COPIES_AT_ONCE_MAX, DUE_SIZE_BYTES_MAX,
-    ITEMS_MAX, SESSION_ID_SIZE_BYTES_MAX, SUBSCRIPTIONS_MAX,
+    ITEMS_MAX, REASON_SIZE_BYTES_MAX, SESSION_ID_SIZE_BYTES_MAX, SUBSCRIPTIONS_MAX,
 };
 pub(crate) use room::{
     CopyChanges, DELETED_SIZE_BYTES, RELEASED_SIZE_BYTES, at_once_size_bytes_max, released_at_once,

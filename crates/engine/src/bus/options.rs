@@ -259,8 +259,8 @@ impl BusQueueOptions {
         RangedOption::Description.check(self.description.len() as u64)
     }
 
-    /// The size up to which changes to properties are accepted. A receiver of a full queue can still say why
-    /// it settles a message as it does, and no client can fill a disk that way.
+    /// The size up to which changes to properties are accepted, so that no client can fill a disk that way. Why a message
+    /// is a dead letter can always be said: once for each, in [`REASON_SIZE_BYTES_MAX`].
     pub(crate) fn changed_size_bytes_max(&self) -> u64 {
         self.size_bytes_max.saturating_add(self.size_bytes_max / 10)
     }

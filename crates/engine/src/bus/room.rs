@@ -23,6 +23,12 @@ pub const COPIES_AT_ONCE_MAX: usize = 4096;
 /// while there are steps left. Due work compares further messages.
 pub(super) const RULE_STEPS_MAX: u32 = 50_000;
 
+/// The most bytes of a change that says why a message is a dead letter, which is accepted however full its queue is: a
+/// reason and a description of 4,096 characters each, and their names.
+///
+/// Source: the SDKs of Service Bus refuse longer ones.
+pub const REASON_SIZE_BYTES_MAX: usize = 10 * 1024;
+
 /// How many steps of a turn a copy of a message takes.
 pub(super) const COPY_STEPS: u64 = 32;
 

@@ -199,6 +199,35 @@ impl Families {
         }
     }
 
+    /// The same if one of them had this size.
+    pub(crate) fn largest_at_most_with(
+        &self,
+        topic: Incarnation,
+        (subscription, size_bytes): (Incarnation, u64),
+    ) -> u64 {
+        let others_bytes =
+            self.topics
+                .get(&topic)
+                .map_or(0, |it| match it.largest.of == subscription {
+                    true => it.largest.others_bytes,
+                    false => it.largest.size_bytes,
+                });
+        others_bytes.max(size_bytes)
+    }
+
+    /// The size of a family.
+    pub(crate) fn size_bytes_of(&self, subscription: Incarnation) -> u64 {
+        let family = self.all.get(&subscription);
+        family.map_or(0, |it| it.size.size_bytes)
+    }
+
+    /// Has the largest family looked for, whatever is known: the bound of the others may be old.
+    pub(crate) fn forget_largest(&mut self, topic: Incarnation) {
+        if let Some(topic) = self.topics.get_mut(&topic) {
+            topic.largest.is_old = true;
+        }
+    }
+
     fn find_largest(&self, subscriptions: impl Iterator<Item = Incarnation>) -> Largest {
         let mut largest = Largest::default();
         for subscription in subscriptions {

@@ -156,6 +156,12 @@ impl Catalogue {
         charged.max(self.largest_family_bytes(topic))
     }
 
+    /// Finds the largest family of a topic and the next one. Returns how many families were looked at.
+    pub(crate) fn find_largest_families(&mut self, topic: Incarnation) -> u64 {
+        self.families.forget_largest(topic);
+        self.keep_largest_family(topic)
+    }
+
     /// Finds the largest family of a topic, if it is not known. That is no part of the state. Returns how many families were
     /// looked at.
     pub(crate) fn keep_largest_family(&mut self, topic: Incarnation) -> u64 {

@@ -111,6 +111,10 @@ impl bus::Ground for Turn<'_> {
         self.journal.looked(queue);
     }
 
+    fn find_largest_families(&mut self, topic: Incarnation) -> u64 {
+        self.state.catalogue.find_largest_families(topic)
+    }
+
     fn keep_largest_family(&mut self, topic: Incarnation) -> u64 {
         self.state.catalogue.keep_largest_family(topic)
     }

@@ -85,6 +85,8 @@ pub(crate) trait Ground {
     /// Finds the largest family of a topic, if it is not known. It is no part of the state. Returns how many families were
     /// looked at.
     fn keep_largest_family(&mut self, topic: Incarnation) -> u64;
+    /// Finds it and the next one in any case.
+    fn find_largest_families(&mut self, topic: Incarnation) -> u64;
     /// Counts work that no description tells, such as copies of messages: a turn that has done much ends early.
     fn note_steps(&mut self, count: u64);
     /// Counts for metrics what became of messages of a topic.

@@ -198,11 +198,16 @@ impl Turn<'_> {
 
     /// The size of a queue, given the largest of its subscriptions.
     fn size_bytes_with(&self, queue: Incarnation, largest_bytes: u64) -> u64 {
+        let charged = self.catalogue().families.charge_bytes(queue);
+        let own = self.own_size_bytes(queue);
+        own.saturating_add(charged.max(largest_bytes))
+    }
+
+    /// The size of a queue with its sub-queues, and of a topic without its subscriptions.
+    pub(super) fn own_size_bytes(&self, queue: Incarnation) -> u64 {
         let own = queue.with_sub_queues().into_iter();
         let own = own.filter_map(|entity| self.queues().get(&entity));
-        let own: u64 = own.map(|entity| entity.size_bytes(self.now())).sum();
-        let charged = self.catalogue().families.charge_bytes(queue);
-        own.saturating_add(charged.max(largest_bytes))
+        own.map(|entity| entity.size_bytes(self.now())).sum()
     }
 
     /// Queues in the order of their names.

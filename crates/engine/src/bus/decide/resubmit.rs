@@ -17,6 +17,15 @@ use super::{Answer, Turn};
 use crate::table::MESSAGE_OVERHEAD_BYTES;
 use crate::vocabulary::{EntityName, Hold, Incarnation, SequenceNumber};
 
+/// What an entity loses with a message.
+#[derive(Clone, Copy)]
+struct Leaves {
+    /// Its full size.
+    size_bytes: u64,
+    /// The same without a body that another message counts.
+    counted_bytes: u64,
+}
+
 /// Where a command sends messages again.
 struct Destination {
     entity: Incarnation,
@@ -27,6 +36,8 @@ struct Destination {
     takes_all: bool,
     /// What it took to compare the messages of the command with the rules of a topic.
     evaluation: Evaluation,
+    /// Whether the command has looked for the largest subscriptions of the topic.
+    has_looked: bool,
 }
 
 impl Turn<'_> {
@@ -46,6 +57,7 @@ impl Turn<'_> {
             charged: self.charged(to),
             takes_all: kind == EntityKind::Topic && self.has_recipient_of_all(to),
             evaluation: Evaluation::new(),
+            has_looked: false,
         };
         let messages = resubmit.messages.into_iter();
         let verdicts = messages.map(|it| self.resubmit_one(queue, &mut to, it));
@@ -150,9 +162,9 @@ impl Turn<'_> {
         if known.overlays().len() != message.overlay_count as usize {
             return Some(ResubmitVerdict::Changed);
         }
-        let freed_bytes = match self.charged(queue) == to.charged {
-            true => counted_bytes(&known),
-            false => 0,
+        let leaves = Leaves {
+            size_bytes: known.size_bytes(),
+            counted_bytes: counted_bytes(&known),
         };
         let size_bytes = message.body.len() as u64;
         if size_bytes > self.bus(to.charged).options.message_size_bytes_max {
@@ -178,13 +190,66 @@ impl Turn<'_> {
                 .bus(to.entity)
                 .remembered_size_bytes(message.message_id.as_deref()),
         };
-        // A message from the dead letters of the same queue or topic frees the room it takes.
         let added_bytes = size_bytes + MESSAGE_OVERHEAD_BYTES + id_bytes;
-        let limit_bytes = self.bus(to.charged).options.size_bytes_max;
-        let limit_bytes = limit_bytes.saturating_add(freed_bytes);
+        (!self.has_room_again(queue, to, leaves, added_bytes)).then_some(ResubmitVerdict::Full)
+    }
+
+    /// Whether there is room for a message that leaves an entity. One from the same queue or topic frees the room that it
+    /// takes.
+    fn has_room_again(
+        &mut self,
+        queue: Incarnation,
+        to: &mut Destination,
+        leaves: Leaves,
+        added_bytes: u64,
+    ) -> bool {
+        let is_same = self.charged(queue) == to.charged;
+        let freed_bytes = if is_same { leaves.counted_bytes } else { 0 };
+        let own_limit_bytes = self.bus(to.charged).options.size_bytes_max;
+        let limit_bytes = own_limit_bytes.saturating_add(freed_bytes);
         let room = limit_bytes.saturating_sub(added_bytes);
         let (size_bytes, _) = self.size_bytes_above(to.charged, room);
-        (size_bytes.saturating_add(added_bytes) > limit_bytes).then_some(ResubmitVerdict::Full)
+        if size_bytes.saturating_add(added_bytes) <= limit_bytes {
+            return true;
+        }
+        let family = self.first_of(queue);
+        let Some(topic) = self.bus(family).role.topic().filter(|_| is_same) else {
+            return false;
+        };
+        // Another subscription counted its body, and may have completed it: then the topic counts little of it, but the
+        // subscription all. To find the next largest one takes a look at all of them, once.
+        for may_look in [true, false] {
+            if self.size_bytes_after(topic, to, (family, leaves), added_bytes) <= own_limit_bytes {
+                return true;
+            }
+            if may_look && !std::mem::replace(&mut to.has_looked, true) {
+                let looked_at = self.0.find_largest_families(topic);
+                self.0.note_steps(looked_at);
+            }
+        }
+        false
+    }
+
+    /// A bound of a topic's size once a message has gone from one of its subscriptions to the topic, or back into the
+    /// subscription.
+    fn size_bytes_after(
+        &self,
+        topic: Incarnation,
+        to: &Destination,
+        (family, leaves): (Incarnation, Leaves),
+        added_bytes: u64,
+    ) -> u64 {
+        let (in_topic, in_family) = match to.kind {
+            EntityKind::Subscription => (0, added_bytes),
+            EntityKind::Queue | EntityKind::Topic => (added_bytes, 0),
+        };
+        let families = &self.catalogue().families;
+        let size_bytes = families.size_bytes_of(family) + in_family;
+        let left = size_bytes.saturating_sub(leaves.size_bytes);
+        let largest = families.largest_at_most_with(topic, (family, left));
+        let charged = families.charge_bytes(topic) + in_family;
+        let of_families = charged.saturating_sub(leaves.counted_bytes).max(largest);
+        self.own_size_bytes(topic) + in_topic + of_families
     }
 
     /// Whether some subscription of a topic gets all messages that come now.
@@ -271,7 +336,7 @@ impl Turn<'_> {
     }
 }
 
-/// What its queue or topic loses with a message. A body that another message counts is not freed.
+/// What a queue or topic loses with a message. A body that another message counts is not freed.
 fn counted_bytes(message: &Message<'_>) -> u64 {
     match message.body.hold() {
         Hold::Borrows => message.size_bytes() - u64::from(message.body.length),

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use kew_planted::{Bug, is_planted};
 
-use super::super::room::TakenRoom;
+use super::super::room::{REASON_SIZE_BYTES_MAX, TakenRoom};
 use super::super::{
     BusMessageState, BusOutcome, BusRefusal, DeadLetterCause, Disposition, Release, Verdict,
 };
@@ -95,7 +95,7 @@ impl Turn<'_> {
     }
 
     /// Returns why a message cannot be settled in this way, if it cannot. A settlement that does not change
-    /// properties is accepted even if the queue is full. `held_bytes` is the size of the queue at that time.
+    /// properties, or says why the message is a dead letter, is accepted even if the queue is full. `held_bytes` is the size of the queue at that time.
     pub(super) fn refuse_settlement(
         &self,
         queue: Incarnation,
@@ -123,7 +123,9 @@ impl Turn<'_> {
             .bus(self.charged(queue))
             .options
             .changed_size_bytes_max();
-        let is_full = !overlay.is_empty() && size_bytes > limit_bytes;
+        let is_reason = matches!(disposition, Disposition::DeadLetter { .. })
+            && overlay.len() <= REASON_SIZE_BYTES_MAX;
+        let is_full = !overlay.is_empty() && !is_reason && size_bytes > limit_bytes;
         is_full.then_some(Verdict::QuotaExceeded)
     }
 

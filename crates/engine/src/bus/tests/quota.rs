@@ -110,7 +110,8 @@ fn states_of_sessions_fill_a_queue_and_no_more_than_that() {
 }
 
 #[test]
-fn changes_take_a_full_queue_a_tenth_further_and_settlements_without_them_always_work() {
+fn changes_take_a_full_queue_a_tenth_further_and_reasons_and_settlements_without_them_always_work()
+{
     let one_bytes = MESSAGE_BYTES + 872;
     let mut p = Partition::with(full_at(10 * one_bytes));
     for _ in 0..10 {
@@ -122,7 +123,8 @@ fn changes_take_a_full_queue_a_tenth_further_and_settlements_without_them_always
     let with = |size_bytes| Disposition::DeadLetter {
         overlay: overlay(size_bytes),
     };
-    assert_eq!(settle(&mut p, 0, with(1001)), Verdict::QuotaExceeded);
+    let long = REASON_SIZE_BYTES_MAX + 1;
+    assert_eq!(settle(&mut p, 0, with(long)), Verdict::QuotaExceeded);
     assert_eq!(settle(&mut p, 0, with(600)), Verdict::Settled);
     let abandon = Disposition::Abandon {
         overlay: overlay(401),
@@ -149,8 +151,17 @@ fn changes_take_a_full_queue_a_tenth_further_and_settlements_without_them_always
         assert_eq!(settle(&mut p, 3 + index, disposition), Verdict::Settled);
     }
     // What is completed has made room.
-    assert_eq!(settle(&mut p, 9, with(1000)), Verdict::Settled);
+    let abandon = Disposition::Abandon {
+        overlay: overlay(1000),
+    };
+    assert_eq!(settle(&mut p, 9, abandon), Verdict::Settled);
     assert_eq!(p.counts().size_bytes, 11 * one_bytes);
+    // There is room for a reason in any case.
+    let again = locks(&p.receive());
+    let reason = with(REASON_SIZE_BYTES_MAX);
+    assert_eq!(p.settle(again[0], reason), Verdict::Settled);
+    let reason_bytes = REASON_SIZE_BYTES_MAX as u64;
+    assert_eq!(p.counts().size_bytes, 11 * one_bytes + reason_bytes);
     assert_eq!(p.replayed(), p.state);
     assert_eq!(p.restored(), p.state);
     assert_eq!(p.size_bytes_when_empty(), 0);

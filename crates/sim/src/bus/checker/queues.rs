@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use kew_engine::bus::{
     BusCommand, BusOutcome, BusQueueCounts, BusQueueOptions, BusQueueView, Disposition,
+    REASON_SIZE_BYTES_MAX,
 };
 use kew_engine::{EntityName, Incarnation};
 
@@ -412,8 +413,10 @@ impl Checker {
         let limit_bytes = limit_bytes.map(|it| it.size_bytes_max).min().unwrap_or(0);
         let limit_bytes = limit_bytes.saturating_add(limit_bytes / 10);
         let change_bytes = disposition.overlay_size_bytes();
+        let is_reason = matches!(disposition, Disposition::DeadLetter { .. })
+            && change_bytes <= REASON_SIZE_BYTES_MAX as u64;
         let most = self.size_bytes(queue).most + taken_bytes + change_bytes;
-        if change_bytes == 0 || most <= limit_bytes {
+        if change_bytes == 0 || is_reason || most <= limit_bytes {
             return violated!(
                 QUEUES,
                 "{disposition:?} was refused: {most} of {limit_bytes} bytes"

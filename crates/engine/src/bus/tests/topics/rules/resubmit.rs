@@ -316,6 +316,70 @@ fn limits_are_those_of_the_topic_and_a_dead_letter_of_it_frees_its_room() {
     p.check_rules();
 }
 
+/// Another subscription counted the bodies and has completed them, so their end frees little. But the largest subscription
+/// does not grow by them.
+#[test]
+fn a_full_topic_takes_its_own_dead_letters_whoever_counted_their_bodies() {
+    let body = "x".repeat(1000);
+    let each = MESSAGE_OVERHEAD_BYTES + 1000;
+    for to in [Some("t"), None] {
+        let mut p = Partition::with_topic(BusQueueOptions {
+            size_bytes_max: 2 * each,
+            ..BusQueueOptions::default()
+        });
+        p.subscribe_all(&["lends", "borrows"]);
+        p.publish(vec![text(&body), text(&body)]).unwrap();
+        p.give_up("borrows");
+        let held = locks(&p.receive_from(&subscription("lends"), None));
+        for lock in held {
+            p.settle_in(&subscription("lends"), lock, Disposition::Complete);
+        }
+        assert_eq!(p.view(&topic()).counts.size_bytes, 2 * each);
+        assert!(p.publish(vec![text("x")]).is_err());
+        // One that has grown does not fit.
+        let longer = message(1, &"x".repeat(1001));
+        let verdicts = p.again(dead_of("borrows"), to, vec![longer]).unwrap();
+        assert_eq!(verdicts, [ResubmitVerdict::Full], "{to:?}");
+        let both = vec![message(1, &body), message(2, &body)];
+        let verdicts = p.again(dead_of("borrows"), to, both).unwrap();
+        assert_eq!(verdicts, [done(3), done(4)], "{to:?}");
+        p.tick();
+        assert_eq!(p.bodies_in(subscription("borrows")).len(), 2);
+        // The other subscription has copies again, if the topic has made them.
+        let copies = to.map_or(0, |_| 2 * MESSAGE_OVERHEAD_BYTES);
+        let size_bytes = p.view(&topic()).counts.size_bytes;
+        assert_eq!(size_bytes, 2 * each + copies, "{to:?}");
+        p.check_rules();
+    }
+}
+
+/// If another subscription is the largest, the topic grows by what waits in it, whatever has left.
+#[test]
+fn a_full_topic_refuses_a_dead_letter_beside_a_larger_subscription() {
+    let body = "x".repeat(1000);
+    let each = MESSAGE_OVERHEAD_BYTES + 1000;
+    let mut p = Partition::with_topic(BusQueueOptions {
+        size_bytes_max: 3 * each + MESSAGE_OVERHEAD_BYTES,
+        ..BusQueueOptions::default()
+    });
+    p.subscribe_all(&["lends", "borrows"]);
+    p.publish(vec![text(&body)]).unwrap();
+    p.give_up("borrows");
+    p.remove_rule("borrows", "$Default").unwrap();
+    p.publish(vec![text(&body), text(&body)]).unwrap();
+    p.add_rule("borrows", rule("all", correlation("green")))
+        .unwrap();
+    let message = Resubmission {
+        body: format!("color=green\n{}", "x".repeat(988)).into(),
+        ..message(1, "")
+    };
+    let verdicts = p
+        .again(dead_of("borrows"), Some("t"), vec![message])
+        .unwrap();
+    assert_eq!(verdicts, [ResubmitVerdict::Full]);
+    p.check_rules();
+}
+
 #[test]
 fn a_disabled_topic_and_another_subscription_take_nothing() {
     let mut p = Partition::with_topic(BusQueueOptions::default());
