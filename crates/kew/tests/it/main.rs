@@ -28,6 +28,7 @@ mod connections;
 mod frozen;
 mod full_disk;
 mod full_disk_drained;
+mod full_disk_topics;
 mod hostile;
 mod kill;
 mod kill_cold;

@@ -16,6 +16,8 @@ pub(super) struct Sent {
     /// A copy that is completed with them.
     pub(super) completes: Option<u64>,
     pub(super) is_accepted: bool,
+    /// The disk was full.
+    pub(super) is_refused: bool,
 }
 
 /// What became of a copy that a client has received.
@@ -79,6 +81,7 @@ impl Journal {
             numbers: numbers.clone(),
             completes,
             is_accepted: false,
+            is_refused: false,
         });
         (sent.len() - 1, numbers)
     }
@@ -88,6 +91,10 @@ impl Journal {
         sent[place].is_accepted = true;
         let count = sent[place].numbers.len() as u64;
         self.accepted.fetch_add(count, Relaxed);
+    }
+
+    pub(super) fn refused(&self, place: usize) {
+        self.sent()[place].is_refused = true;
     }
 
     pub(super) fn settles(&self, number: u64, how: Settled) {

@@ -9,6 +9,7 @@
 //! - a message that was accepted has its copies in each place that selects it, once, and its dead letters where a session
 //!   is absent or a filter fails;
 //! - messages without an answer have all of these, or none, and so have those of a transaction or a batch, together;
+//! - messages that were refused, because the disk was full, have none;
 //! - where a rule changes, a message has one copy at most;
 //! - a copy that was completed is gone, one that was dead-lettered is a dead letter, and others are there.
 
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime};
 
-use kew_client::{BusClient, Error, Message, Received, ReceiverOptions, Value};
+use kew_client::{BusClient, Error, Message, Received, ReceiverOptions, Sender, Value};
 use tokio::task::JoinSet;
 
 use self::journal::{Journal, Settled};
@@ -83,6 +84,55 @@ impl TopicLoad {
         });
     }
 
+    /// Publishes in every way until the disk of the server is full, and more than is copied in that time.
+    pub(crate) async fn fill_disk(&mut self, server: &Server) {
+        let door = Door::of(server);
+        let ways = [
+            Way::Alone,
+            Way::Batch,
+            Way::Scheduled,
+            Way::Forwarded,
+            Way::Transaction,
+            Way::Flood,
+            Way::Flood,
+        ];
+        for way in ways {
+            let (client, journal) = (door.client(), self.journal.clone());
+            self.clients.spawn(async move {
+                match send_for_ever(&client, way, &journal).await {
+                    Err(error) if is_full(&error) => {}
+                    how => panic!("{how:?}"),
+                }
+            });
+        }
+        let all = async {
+            while let Some(ended) = self.clients.join_next().await {
+                ended.expect("no client panics");
+            }
+        };
+        let filled = tokio::time::timeout(PATIENCE, all).await;
+        filled.expect("the disk is full");
+    }
+
+    /// Completes so many copies of one subscription.
+    pub(crate) async fn complete(&self, server: &Server, count: usize) {
+        let client = Door::of(server).client();
+        let place = places::of_topic(TOPIC, USED);
+        let options = ReceiverOptions::default();
+        let mut receiver = client.receiver(&place, options).await.expect("attached");
+        for _ in 0..count {
+            let copy = receiver.receive().await.expect("received");
+            copy.complete().await.expect("completed");
+            let number = number_in(&copy);
+            self.journal.settles(number, Settled::Completed);
+        }
+    }
+
+    /// How many messages wait for their copies.
+    pub(crate) async fn waiting(&self, server: &Server) -> usize {
+        peek_all(&Door::of(server).client(), TOPIC).await.len()
+    }
+
     /// Waits until so many more messages were accepted.
     pub(crate) async fn accepted(&self, more: u64) {
         let wanted = self.journal.accepted.load(Relaxed) + more;
@@ -132,6 +182,8 @@ impl TopicLoad {
             // A place that selects everything decides about what has no answer.
             let has_arrived = found[0].contains_key(&unit.numbers[0]);
             assert!(has_arrived || !unit.is_accepted, "{unit:?} is lost");
+            let is_refused = unit.is_refused;
+            assert!(!has_arrived || !is_refused, "{unit:?} was refused");
             unit.is_accepted = has_arrived;
             if has_arrived {
                 arrived.extend(&unit.numbers);
@@ -203,12 +255,14 @@ enum Way {
     Scheduled,
     Forwarded,
     Transaction,
+    /// Batches with more copies than a command makes.
+    Flood,
 }
 
 async fn send_for_ever(client: &BusClient, way: Way, journal: &Journal) -> Result<(), Error> {
     let to = match way {
         Way::Forwarded => ENTRANCE,
-        Way::Alone | Way::Batch | Way::Scheduled | Way::Transaction => TOPIC,
+        Way::Alone | Way::Batch | Way::Scheduled | Way::Transaction | Way::Flood => TOPIC,
     };
     let sender = client.sender(to).await?;
     while !journal.is_over() {
@@ -216,35 +270,58 @@ async fn send_for_ever(client: &BusClient, way: Way, journal: &Journal) -> Resul
             Way::Alone | Way::Forwarded => 1,
             Way::Scheduled | Way::Transaction => 2,
             Way::Batch => 3,
+            Way::Flood => 100,
         };
         let (place, numbers) = journal.sending(count, None);
-        let mut messages: Vec<Message> = numbers.iter().map(|it| message(*it)).collect();
-        match way {
-            Way::Alone | Way::Forwarded => sender.send(&messages[0]).await?,
-            Way::Batch => {
-                let mut batch = sender.new_batch();
-                for message in &messages {
-                    assert!(batch.try_add(message)?, "a batch is larger");
+        let messages = numbers.iter().map(|it| message(*it)).collect();
+        match send(client, &sender, way, messages).await {
+            Ok(()) => journal.accepted(place),
+            Err(error) => {
+                if is_full(&error) {
+                    journal.refused(place);
                 }
-                sender.send_batch(&batch).await?;
-            }
-            Way::Scheduled => {
-                for message in &mut messages {
-                    message.scheduled_at = Some(SystemTime::now() + DELAY);
-                }
-                sender.schedule(&messages).await?;
-            }
-            Way::Transaction => {
-                let transaction = client.begin().await?;
-                for message in &messages {
-                    transaction.send(&sender, message).await?;
-                }
-                transaction.commit().await?;
+                return Err(error);
             }
         }
-        journal.accepted(place);
     }
     Ok(())
+}
+
+async fn send(
+    client: &BusClient,
+    sender: &Sender,
+    way: Way,
+    mut messages: Vec<Message>,
+) -> Result<(), Error> {
+    match way {
+        Way::Alone | Way::Forwarded => sender.send(&messages[0]).await?,
+        Way::Batch | Way::Flood => {
+            let mut batch = sender.new_batch();
+            for message in &messages {
+                assert!(batch.try_add(message)?, "a batch is larger");
+            }
+            sender.send_batch(&batch).await?;
+        }
+        Way::Scheduled => {
+            for message in &mut messages {
+                message.scheduled_at = Some(SystemTime::now() + DELAY);
+            }
+            sender.schedule(&messages).await?;
+        }
+        Way::Transaction => {
+            let transaction = client.begin().await?;
+            for message in &messages {
+                transaction.send(sender, message).await?;
+            }
+            transaction.commit().await?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a request was refused because the disk is full.
+fn is_full(error: &Error) -> bool {
+    error.to_string().contains("disk of the server is full")
 }
 
 /// Completes copies of one subscription, some of them together with a publish. Others become dead letters, or go back.
