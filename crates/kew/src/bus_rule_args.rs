@@ -35,7 +35,7 @@ pub(crate) enum RuleCommand {
 #[command(next_help_heading = "Rule")]
 pub(crate) struct RuleArgs {
     /// The condition of an SQL filter, such as "color = 'red' AND sys.Label LIKE 'a%'"
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(super) sql: Option<String>,
     /// A condition of a correlation filter, such as sys.Label=order or color=red; repeat it for several
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]

@@ -272,6 +272,12 @@ pub(super) struct Kept {
     pub(super) rules: Vec<BusRuleView>,
 }
 
+/// Without an end there is none in the file: the emulator takes no longer one than an hour.
+fn written_time_to_live(options: &BusQueueOptions) -> Option<String> {
+    let ends = options.default_time_to_live_ms != u64::MAX;
+    ends.then(|| duration::format(options.default_time_to_live_ms))
+}
+
 /// A queue in the form of a file.
 pub(super) fn exported_queue(view: &BusQueueView) -> file::Queue {
     let (options, spellings) = (&view.options, Spellings::of(view));
@@ -281,7 +287,7 @@ pub(super) fn exported_queue(view: &BusQueueView) -> file::Queue {
         name: spellings.name(&view.name),
         properties: file::QueueProperties {
             dead_lettering_on_message_expiration: options.dead_letters_expired,
-            default_message_time_to_live: Some(duration::format(options.default_time_to_live_ms)),
+            default_message_time_to_live: written_time_to_live(options),
             duplicate_detection_history_time_window: window.map(duration::format),
             forward_dead_lettered_messages_to: spellings.forward_dead_letters_to(options),
             forward_to: spellings.forward_to(options),
@@ -305,7 +311,7 @@ pub(super) fn exported_topic(
     file::Topic {
         name: spellings.name(&view.name),
         properties: file::TopicProperties {
-            default_message_time_to_live: Some(duration::format(options.default_time_to_live_ms)),
+            default_message_time_to_live: written_time_to_live(options),
             duplicate_detection_history_time_window: window.map(duration::format),
             requires_duplicate_detection: options.duplicate_window_ms.is_some(),
         },
@@ -325,7 +331,7 @@ fn exported_subscription(kept: &Kept, lost: &mut Vec<String>) -> file::Subscript
         name: name.unwrap_or(&path).to_owned(),
         properties: file::SubscriptionProperties {
             dead_lettering_on_message_expiration: options.dead_letters_expired,
-            default_message_time_to_live: Some(duration::format(options.default_time_to_live_ms)),
+            default_message_time_to_live: written_time_to_live(options),
             lock_duration: Some(duration::format(options.lock_duration_ms)),
             max_delivery_count: Some(options.max_delivery_count),
             forward_dead_lettered_messages_to: spellings.forward_dead_letters_to(options),

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use jsonc_parser::{ParseOptions, parse_to_serde_value};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::config::ImportError;
 use crate::ground::constants::NAMESPACE;
@@ -32,7 +32,7 @@ pub(super) struct Namespace {
     name: String,
     #[serde(default)]
     pub(super) queues: Vec<Queue>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub(super) topics: Vec<Topic>,
 }
 
@@ -53,7 +53,9 @@ pub(super) struct QueueProperties {
     pub(super) default_message_time_to_live: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) duplicate_detection_history_time_window: Option<String>,
+    #[serde(deserialize_with = "text_or_null")]
     pub(super) forward_dead_lettered_messages_to: String,
+    #[serde(deserialize_with = "text_or_null")]
     pub(super) forward_to: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lock_duration: Option<String>,
@@ -104,7 +106,9 @@ pub(super) struct SubscriptionProperties {
     pub(super) lock_duration: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) max_delivery_count: Option<u32>,
+    #[serde(deserialize_with = "text_or_null")]
     pub(super) forward_dead_lettered_messages_to: String,
+    #[serde(deserialize_with = "text_or_null")]
     pub(super) forward_to: String,
     pub(super) requires_session: bool,
 }
@@ -139,6 +143,54 @@ pub(crate) enum FilterType {
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub(crate) struct Sql {
     pub(super) sql_expression: String,
+    /// Of old versions of the service. It has no effect.
+    #[serde(default, skip_serializing)]
+    requires_preprocessing: Option<bool>,
+}
+
+impl Sql {
+    pub(super) fn new(text: &str) -> Self {
+        Self {
+            sql_expression: text.to_owned(),
+            requires_preprocessing: None,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.sql_expression.is_empty()
+    }
+}
+
+impl RuleProperties {
+    /// The filter that is not of the rule's type, if the file has one with content. Tools write an empty one beside the other.
+    pub(super) fn unused(&self) -> Option<&'static str> {
+        match self.filter_type {
+            FilterType::Sql => {
+                let filter = self.correlation_filter.as_ref();
+                filter
+                    .is_some_and(|it| !it.is_empty())
+                    .then_some("CorrelationFilter")
+            }
+            FilterType::Correlation => {
+                let filter = self.sql_filter.as_ref();
+                filter
+                    .is_some_and(|it| !it.is_empty())
+                    .then_some("SqlFilter")
+            }
+        }
+    }
+
+    /// The action, unless it is empty.
+    pub(super) fn action(&self) -> Option<&Sql> {
+        self.action.as_ref().filter(|it| !it.is_empty())
+    }
+}
+
+impl Correlation {
+    fn is_empty(&self) -> bool {
+        let is_nothing = |value: &serde_json::Value| value.is_null() || value.as_str() == Some("");
+        self.properties.is_empty() && self.system.values().all(is_nothing)
+    }
 }
 
 /// System properties by name, and `Properties` with the application's.
@@ -149,6 +201,11 @@ pub(crate) struct Correlation {
     pub(super) properties: BTreeMap<String, serde_json::Value>,
     #[serde(flatten)]
     pub(super) system: BTreeMap<String, serde_json::Value>,
+}
+
+/// A text, which is empty if the file has null.
+fn text_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
 /// Comments and trailing commas, as the emulator accepts them. Nothing else.
@@ -167,6 +224,8 @@ const JSON_WITH_COMMENTS: ParseOptions = ParseOptions {
 
 impl BusConfig {
     pub(super) fn parse(text: &str) -> Result<Self, ImportError> {
+        // Windows tools begin files with a byte order mark.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let file = parse_to_serde_value(text, &JSON_WITH_COMMENTS);
         file.map_err(|error| ImportError(error.to_string()))
     }
@@ -180,7 +239,8 @@ impl BusConfig {
         Self {
             user_config: UserConfig {
                 namespaces: vec![namespace],
-                logging: None,
+                // The schema requires it.
+                logging: Some(serde_json::json!({ "Type": "Console" })),
             },
         }
     }

@@ -32,21 +32,14 @@ pub(super) fn imported(rule: &Rule) -> Result<NewRule, ImportError> {
             None => return Err(lacks("Correlation", "CorrelationFilter")),
         },
     };
-    let unused = match given.filter_type {
-        FilterType::Sql => given
-            .correlation_filter
-            .as_ref()
-            .map(|_| "CorrelationFilter"),
-        FilterType::Correlation => given.sql_filter.as_ref().map(|_| "SqlFilter"),
-    };
-    if let Some(unused) = unused {
+    if let Some(unused) = given.unused() {
         let kind = given.filter_type;
         return Err(ImportError(format!(
             "FilterType is {kind:?}, and the rule has a {unused}, too: remove one of them"
         )));
     }
     let wrong = |why: String| ImportError(why);
-    let definition = Definition::new(filter, given.action.as_ref().map(sql_of));
+    let definition = Definition::new(filter, given.action().map(sql_of));
     let definition = definition.map_err(|error| wrong(error.to_string()))?;
     definition
         .compile()
@@ -69,11 +62,11 @@ fn sql_of(sql: &Sql) -> SqlDefinition {
 }
 
 fn equalities(filter: &Correlation) -> Result<Vec<Equality>, ImportError> {
-    // As over HTTP and AMQP, an empty text is no condition.
+    // As over HTTP and AMQP, an empty text is no condition, and neither is a null.
     let system = filter
         .system
         .iter()
-        .filter(|(_, value)| value.as_str() != Some(""));
+        .filter(|(_, value)| !value.is_null() && value.as_str() != Some(""));
     let system = system.map(|(name, value)| {
         let found = SystemProperty::named(name);
         let property = found.filter(|it| CorrelationFilter::SYSTEM.contains(it) && it.name() == name);
@@ -171,9 +164,7 @@ pub(super) fn gets_nothing() -> Rule {
 }
 
 fn written(text: &str) -> Sql {
-    Sql {
-        sql_expression: text.to_owned(),
-    }
+    Sql::new(text)
 }
 
 fn text_of(sql: &SqlDefinition) -> Result<Sql, &'static str> {
@@ -258,6 +249,23 @@ mod tests {
             let written = exported(&new.name, &new.definition).unwrap();
             assert_eq!(serde_json::to_value(&written).unwrap(), json);
         }
+    }
+
+    /// As .NET Aspire and others write them.
+    #[test]
+    fn what_says_nothing_is_as_if_it_were_not_there() {
+        let plain =
+            serde_json::json!({"FilterType": "Sql", "SqlFilter": {"SqlExpression": "a = 1"}});
+        let padded = serde_json::json!({"FilterType": "Sql",
+            "SqlFilter": {"SqlExpression": "a = 1", "RequiresPreprocessing": true},
+            "CorrelationFilter": {"To": null, "Label": "", "Properties": {}},
+            "Action": {"SqlExpression": ""}});
+        let named = |properties| serde_json::json!({"Name": "r", "Properties": properties});
+        let definition = rule(named(plain)).unwrap().definition;
+        assert_eq!(rule(named(padded)).unwrap().definition, definition);
+        let correlated = serde_json::json!({"FilterType": "Correlation", "CorrelationFilter": {"To": "x"},
+            "SqlFilter": {"SqlExpression": ""}, "Action": null});
+        assert!(rule(named(correlated)).is_ok());
     }
 
     #[test]

@@ -282,7 +282,7 @@ fn explain(cause: DeadLetterCause) -> Option<(&'static str, Option<&'static str>
         ),
         DeadLetterCause::MaxTransferHopCountExceeded => (
             "MaxTransferHopCountExceeded",
-            "The message was forwarded more often than is allowed.",
+            "The maximum number of allowed hops when forwarding between queues has been exceeded. This value is set to 4.",
         ),
         DeadLetterCause::SessionIdIsNull => (
             "Session id is null.",

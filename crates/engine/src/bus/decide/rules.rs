@@ -6,7 +6,7 @@ use super::super::rules::{
     AddedRule, BusRuleView, DEFAULT_OF_CREATION, Listed, NewRule, RETIRED_RULES_MAX,
     RULES_SIZE_BYTES_MAX, RuleKind, Topic, is_default,
 };
-use super::super::{BusFact, BusOutcome, BusRefusal};
+use super::super::{BusFact, BusOutcome, BusRefusal, EntityStatus};
 use super::{Answer, By, Decision, Turn};
 use crate::vocabulary::{EntityName, Incarnation};
 
@@ -206,7 +206,7 @@ impl Turn<'_> {
     /// Source: Service Bus, *EntityStatus*.
     fn check_rules_can_change(&self, of: Of) -> Result<(), BusRefusal> {
         let (topic, subscription) = (self.bus(of.topic), self.bus(of.subscription));
-        let disabled = if !topic.options.status.allows_send() {
+        let disabled = if topic.options.status == EntityStatus::Disabled {
             topic
         } else if !subscription.options.status.allows_receive() {
             subscription

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::super::role::Role;
 use super::super::{
-    BusFact, BusOutcome, BusQueueOptions, BusQueueView, BusRefusal, EntityKind, SUBSCRIPTIONS_MAX,
-    Verdict,
+    BusFact, BusOutcome, BusQueueOptions, BusQueueView, BusRefusal, EntityKind, EntityStatus,
+    SUBSCRIPTIONS_MAX, Verdict,
 };
 use super::{Answer, Decision, Turn};
 use crate::bus::NewRule;
@@ -160,14 +160,16 @@ impl Turn<'_> {
         topic.unwrap_or(first)
     }
 
-    /// Whether it belongs to a subscription whose topic is disabled: nobody receives from it.
+    /// Whether it belongs to a subscription whose topic is disabled: nobody receives from it. One that is SendDisabled is
+    /// there to be drained.
     ///
-    /// Source: Service Bus, *EntityStatus*. A topic that is SendDisabled is what a disabled one is.
+    /// Source: Service Bus, *EntityStatus*, and *Suspend and reactivate messaging entities*. The second page has what is
+    /// already in a subscription received from a disabled topic, too.
     pub(super) fn is_suspended(&self, entity: Incarnation) -> bool {
         let charged = self.charged(entity);
         let topic = self.queues().get(&charged);
         let topic = topic.filter(|it| it.role == Role::Topic && charged != self.first_of(entity));
-        topic.is_some_and(|it| !it.options.status.allows_send())
+        topic.is_some_and(|it| it.options.status == EntityStatus::Disabled)
     }
 
     /// Deletes a topic that was idle for long, with its subscriptions. While one of these has locks, that is a use.
