@@ -245,7 +245,7 @@ pub enum SendRefusal {
     /// `Event::Writable` reports when that has changed.
     #[error("the session cannot send a message now")]
     Blocked,
-    /// The number of unsettled deliveries has reached its limit.
+    /// The number of unsettled deliveries has reached its limit. `Event::Writable` reports when there are fewer.
     #[error("{0} deliveries of the session are unsettled, which is the maximum")]
     Unsettled(usize),
     /// The peer does not accept messages of this size.

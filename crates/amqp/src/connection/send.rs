@@ -42,7 +42,9 @@ impl Connection {
     /// If a message cannot be sent.
     pub fn check_send_or_await(&mut self, id: LinkId) -> Result<(), SendRefusal> {
         let checked = self.check_send(id, 0);
-        if checked == Err(SendRefusal::Blocked) {
+        if let Err(refusal) = &checked
+            && refusal.is_of_session()
+        {
             self.await_room(id.session);
         }
         checked
@@ -60,7 +62,7 @@ impl Connection {
     ) -> Result<DeliveryId, SendRefusal> {
         let size = payload.iter().map(|part| part.len() as u64).sum();
         if let Err(refusal) = self.check_send(id, size) {
-            if refusal == SendRefusal::Blocked {
+            if refusal.is_of_session() {
                 self.await_room(id.session);
             }
             return Err(refusal);
@@ -143,10 +145,16 @@ impl Connection {
         }
     }
 
-    /// A session whose window is closed waits for the peer, not for output to be taken.
+    /// A session whose window is closed waits for the peer, and one with too many unsettled deliveries for them to be
+    /// settled: not for output to be taken.
     fn block(&mut self, id: SessionId) {
+        let unsettled_max = self.limits.unsettled_max;
         let session = self.session(id);
-        if session.is_some_and(|session| session.outgoing_window > 0) {
+        let waits_for_output = session.is_some_and(|session| {
+            let has_more = session.sending.is_some() || session.outgoing.len() < unsettled_max;
+            session.outgoing_window > 0 && has_more
+        });
+        if waits_for_output {
             self.blocked.insert(id);
         }
     }
@@ -197,18 +205,29 @@ impl Connection {
     pub(super) fn resume(&mut self, id: SessionId) {
         self.pump(id);
         let is_full = self.is_full() || self.sending_size >= self.limits.sending_size_max;
+        let unsettled_max = self.limits.unsettled_max;
         let Some(session) = self.session(id) else {
             return;
         };
-        let has_room = session.sending.is_none() && session.outgoing_window > 0 && !is_full;
         if !session.is_awaited {
             return;
         }
+        let has_room = session.sending.is_none()
+            && session.outgoing_window > 0
+            && session.outgoing.len() < unsettled_max
+            && !is_full;
         if has_room {
             session.is_awaited = false;
             self.events.push_back(Event::Writable { session: id });
         } else {
             self.block(id);
+        }
+    }
+
+    /// Continues after a delivery to the peer was settled.
+    pub(super) fn resume_if_awaited(&mut self, id: SessionId) {
+        if self.session(id).is_some_and(|session| session.is_awaited) {
+            self.resume(id);
         }
     }
 

@@ -82,6 +82,9 @@ impl Connection {
         let channel = channel_of(delivery.session);
         let id = delivery.id;
         self.output.disposition(channel, role, id, true, state);
+        if role == Role::Sender {
+            self.resume_if_awaited(delivery.session);
+        }
         true
     }
 
@@ -182,8 +185,12 @@ impl Connection {
             }
             self.events.extend(told.event(delivery, own, link));
         }
+        let (session, frees) = (told.session, told.is_settled);
         let is_more_to_say = told.range.is_some() || told.unmatched > 0;
         self.told = is_more_to_say.then_some(told);
+        if frees {
+            self.resume_if_awaited(session);
+        }
         true
     }
 

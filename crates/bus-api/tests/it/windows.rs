@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use std::time::Duration;
+
 use kew_amqp::Config;
-use kew_amqp::performative::{Attach, Role, SenderSettleMode, Source, Target};
+use kew_amqp::performative::{Attach, DeliveryState, Role, SenderSettleMode, Source, Target};
+use kew_bus_api::Limits;
 
 use crate::client::{Client, Server, message};
 
@@ -48,4 +51,33 @@ async fn links_that_wait_for_room_in_their_session_take_turns() {
         assert!(*count < EACH || received.len() == LINKS, "{received:?}");
     }
     assert!(received.values().all(|count| *count == EACH));
+}
+
+/// A client tells its outcomes without settling, and gives no more credit. Only when the server settles is there room for
+/// the next messages.
+#[tokio::test]
+async fn what_the_server_settles_makes_room_in_the_session() {
+    let server = Server::start_with(Limits {
+        unsettled_max: 3,
+        ..Limits::default()
+    })
+    .await;
+    let mut sending = server.trusted().await;
+    let sender = sending.sender("jobs").await.unwrap();
+    for _ in 0..9 {
+        sending.send(sender, 0, message("x")).await;
+    }
+    let mut client = server.trusted().await;
+    let receiver = client.receiver("jobs").await.unwrap();
+    assert!(client.connection.grant(receiver, 9));
+    for _ in 0..3 {
+        let mut some = Vec::new();
+        for _ in 0..3 {
+            let next = tokio::time::timeout(Duration::from_secs(20), client.delivery()).await;
+            some.push(next.expect("there is room").delivery);
+        }
+        for delivery in some {
+            assert!(client.connection.update(delivery, DeliveryState::ACCEPTED));
+        }
+    }
 }

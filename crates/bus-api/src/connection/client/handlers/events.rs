@@ -48,8 +48,6 @@ impl Client {
                 ..
             } => {
                 self.stirred.links.insert(link);
-                // A session has a limit of unsettled deliveries.
-                self.stirred.blocked.note_room(link.session());
                 self.on_disposition(link, delivery, is_settled, state);
             }
             Event::Credit {

@@ -312,11 +312,8 @@ impl Client {
                 Err(refusal @ SendRefusal::TooLarge { .. }) => {
                     return self.detach(link, too_large_for_link(&refusal));
                 }
-                // Credit will bring it here again, if it is not the session that has no room.
                 Err(refusal) => {
-                    if refusal.is_of_session() {
-                        self.stirred.blocked.add(link);
-                    }
+                    self.stirred.note_refused(link, &refusal);
                     return;
                 }
             }

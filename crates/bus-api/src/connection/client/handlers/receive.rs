@@ -92,9 +92,7 @@ impl Client {
         };
         while let Some(ready) = receiver.ready.messages.front() {
             if let Err(refusal) = self.connection.check_send_or_await(link) {
-                if refusal.is_of_session() {
-                    self.stirred.blocked.add(link);
-                }
+                self.stirred.note_refused(link, &refusal);
                 return Ok(());
             }
             let changes = ready.bytes.iter().skip(1).map(Bytes::len).sum();
@@ -122,11 +120,8 @@ impl Client {
                 Err(refusal @ SendRefusal::TooLarge { .. }) => {
                     return Err(too_large_for_link(&refusal));
                 }
-                // Credit will bring it here again, if it is not the session that has no room.
                 Err(refusal) => {
-                    if refusal.is_of_session() {
-                        self.stirred.blocked.add(link);
-                    }
+                    self.stirred.note_refused(link, &refusal);
                     return Ok(());
                 }
             }

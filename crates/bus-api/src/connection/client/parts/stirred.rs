@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use kew_amqp::{LinkId, Millis};
+use kew_amqp::{LinkId, Millis, SendRefusal};
 use kew_engine::Timestamp;
 use tokio::sync::Notify;
 
@@ -30,6 +30,13 @@ impl Stirred {
     /// Takes the next link that needs attention, or that may have room again.
     pub(crate) fn take(&mut self) -> Option<LinkId> {
         self.links.pop_first().or_else(|| self.blocked.take())
+    }
+
+    /// Notes that a link could not send. Credit will bring it here again, if it is not its session that has no room.
+    pub(crate) fn note_refused(&mut self, link: LinkId, refusal: &SendRefusal) {
+        if refusal.is_of_session() {
+            self.blocked.add(link);
+        }
     }
 
     /// Looks again at receivers that wait for room. Returns how many there are.
