@@ -176,7 +176,7 @@ pub const OF_BUS: [Planted; 43] = [
 ];
 
 /// The bugs of topics.
-pub const OF_TOPICS: [Planted; 39] = [
+pub const OF_TOPICS: [Planted; 40] = [
     Planted::seams("TopicCopyMissing", topics::copy_missing),
     Planted::seams("TopicCopyDoubled", topics::copy_doubled),
     Planted::seams("TopicCopyNotLogged", topics::copy_not_logged),
@@ -219,6 +219,7 @@ pub const OF_TOPICS: [Planted; 39] = [
     Planted::seams("TopicRulesOfTheSend", scheduled::rules_of_the_send),
     Planted::seams("TopicCancelIgnored", scheduled::cancel_ignored),
     Planted::seams("TopicOldRuleTooLate", waiting::old_rule_too_late),
+    Planted::seams("TopicRetiredRuleGone", waiting::retired_rule_gone),
     Planted::seams("TopicForwardedTwice", forwards::forwarded_twice),
     Planted::seams("TopicForwardLost", forwards::forward_lost),
     Planted::seams("TopicForwardSourceNotLogged", forwards::source_not_logged),

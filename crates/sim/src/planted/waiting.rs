@@ -59,6 +59,28 @@ pub(super) fn new_rule_too_early() -> Hook {
     })
 }
 
+/// A rule that was replaced is forgotten: it does not count for the messages that wait.
+pub(super) fn retired_rule_gone() -> Hook {
+    on(Seam::Decided, |events: &mut Vec<Event>| {
+        let mut gone = Vec::new();
+        for event in events.iter_mut() {
+            let mut earlier = event.clone();
+            if let Fact::Bus(BusFact::RulesChanged { retired, .. }) = &mut event.fact
+                && let Fact::Bus(BusFact::RulesChanged { from, added, .. }) = &mut earlier.fact
+                && !retired.is_empty()
+            {
+                // It counted for no number at all.
+                *from = SequenceNumber::named(1);
+                added.clear();
+                retired.clear();
+                gone.push(earlier);
+            }
+            gone.push(event.clone());
+        }
+        *events = gone;
+    })
+}
+
 /// A rule that was replaced counts for the next three messages, too, and the one in its place does not.
 pub(super) fn old_rule_too_late() -> Hook {
     on(Seam::Decided, |events: &mut Vec<Event>| {
