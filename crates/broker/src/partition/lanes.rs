@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use kew_engine::bus::Receives;
+use kew_engine::bus::{Receives, Unread};
 use kew_engine::{Class, Command, EntityName, Group, Incarnation, Missing, RunId, Touches, Tries};
 use kew_planted::{Bug, is_planted};
 
@@ -446,10 +446,14 @@ impl<T> Lanes<T> {
             && (!keys.is_about_all || is_behind_all)
     }
 
-    /// Lets a command go on without the due work of an entity that cannot be read. Returns false if it needs that itself.
-    pub(super) fn leave_due_alone(&mut self, id: u64, entity: Incarnation) -> bool {
+    /// Lets a command go on without the due work of an entity that cannot be read. Returns false if it needs that itself, or
+    /// can be tried again. One that has to come behind due work looks for itself, once all of that was read or is lost.
+    pub(super) fn goes_on_without(&mut self, id: u64, entity: Incarnation, why: Unread) -> bool {
         let held = self.held.get_mut(&id);
-        held.is_some_and(|held| held.candidate.tries.leave_due_alone(entity))
+        held.is_some_and(|held| {
+            let tries = &mut held.candidate.tries;
+            why == Unread::Lost && tries.comes_behind_due() || tries.leave_due_alone(entity, why)
+        })
     }
 
     /// Notes that a group was read, is gone, or could not be read. Returns those that have waited for it.

@@ -4,15 +4,18 @@
 //! not asked for again for a while: who needs it meanwhile is rejected, or rests. If only a file descriptor was missing,
 //! it is read a little later.
 
+mod failing;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use kew_engine::bus::Behind;
+use kew_engine::bus::{Behind, Unread};
 use kew_engine::{
     BodyLocation, Command, Group, GroupRead, GroupToRead, Incarnation, Missing, PageNumber, RunId,
     Taken, Ticked, Tries, Turn,
 };
 use kew_log::{BootTime, GroupReader, Job, PageError, PagesRead, PagesToRead};
 
+use self::failing::{Failing, FailingGroups};
 use super::bodies::{self, Bodies, Ended, ReadBodies};
 use super::evacuation::Evacuation;
 use super::eviction::may_leave;
@@ -29,7 +32,7 @@ const GROUPS_AT_ONCE: usize = 64;
 const UNDER_WAY_MAX: usize = 2 * GROUPS_AT_ONCE;
 
 /// How long nothing is asked for again that could not be read.
-pub(super) const RETRY_INTERVAL_MS: u64 = 1000;
+pub(in crate::partition) const RETRY_INTERVAL_MS: u64 = 1000;
 
 /// What is to be read, and what is being read.
 #[derive(Default)]
@@ -42,10 +45,7 @@ pub(super) struct Loads {
     read_count: u64,
     /// How many commands were decided without due work that could not be read.
     without_due_count: u64,
-    /// What could not be read, and until when it is not asked for again.
-    failing: BTreeMap<Group, BootTime>,
-    /// What could not be read since the last turn. The next one knows the time.
-    failed: Vec<Group>,
+    failing: FailingGroups,
     now: BootTime,
     /// The runs of what was read since the last turn: it stays in memory until the next one has used it.
     read: BTreeSet<RunId>,
@@ -69,7 +69,9 @@ pub(super) enum Read {
     Group(GroupRead),
     /// There was no file descriptor. It is read later.
     NotNow,
-    Failed,
+    /// The disk has bad sectors in both copies, it says: that may pass, and is not known to be damage.
+    BadSectors,
+    Failed(Unread),
 }
 
 impl Loads {
@@ -79,15 +81,14 @@ impl Loads {
         self.now = now;
         self.bodies.begin_turn(now);
         let until = now.plus_ms(RETRY_INTERVAL_MS);
-        for group in std::mem::take(&mut self.failed) {
-            self.failing.insert(group, until);
+        for group in self.failing.begin_turn(until) {
             self.rests.put_off(group.entity, until);
         }
     }
 
     /// Whether a pause begins with the next turn.
     pub(super) fn awaits_turn(&self) -> bool {
-        !self.failed.is_empty() || self.bodies.awaits_turn()
+        self.failing.begins_pauses() || self.bodies.awaits_turn()
     }
 
     /// Whether something of this could not be read a moment ago.
@@ -95,17 +96,16 @@ impl Loads {
         self.bodies.is_failing(&missing.bodies) || self.failing_entity(missing).is_some()
     }
 
-    /// An entity of which some of these records could not be read a moment ago.
-    fn failing_entity(&self, missing: &Missing) -> Option<Incarnation> {
+    /// An entity of which some of these records could not be read a moment ago. Those that can be read later come first.
+    fn failing_entity(&self, missing: &Missing) -> Option<(Incarnation, Unread)> {
         if self.failing.is_empty() {
             return None;
         }
-        let mut groups = missing.groups.iter();
-        let fails = |group: &&Group| {
-            let until = self.failing.get(group);
-            until.is_some_and(|until| !until.has_passed(self.now))
-        };
-        groups.find(fails).map(|group| group.entity)
+        let failing = missing.groups.iter().filter_map(|group| {
+            let failing = self.failing.put_off(*group, self.now)?;
+            Some((group.entity, failing.why()))
+        });
+        failing.min_by_key(|(_, why)| *why == Unread::Lost)
     }
 
     /// Says what a command misses. Due work that could not be read a moment ago does not hold it back.
@@ -116,11 +116,21 @@ impl Loads {
         tries: &mut Tries,
     ) -> Missing {
         loop {
-            let missing = turn.prepare(command, tries);
-            match self.failing_entity(&missing) {
-                // Each time it is another entity.
-                Some(entity) if tries.leave_due_alone(entity) => {}
-                Some(_) | None => return missing,
+            let mut missing = turn.prepare(command, tries);
+            let Some((entity, why)) = self.failing_entity(&missing) else {
+                return missing;
+            };
+            if why == Unread::Lost && tries.comes_behind_due() {
+                // What may lie before the lost messages is done first.
+                let is_lost = |group: &Group| self.failing.put_off(*group, self.now).is_some();
+                if missing.groups.iter().any(|group| !is_lost(group)) {
+                    missing.groups.retain(|group| !is_lost(group));
+                    return missing;
+                }
+            }
+            // Each time it is another entity.
+            if !tries.leave_due_alone(entity, why) {
+                return missing;
             }
         }
     }
@@ -149,11 +159,11 @@ impl Loads {
 
     /// Asks for what is not read yet. Returns until when something of it is not asked for, because it could not be read.
     pub(super) fn ask(&mut self, missing: &Missing, now: BootTime) -> Option<BootTime> {
-        self.failing.retain(|_, until| !until.has_passed(now));
+        self.failing.forget_old(now);
         let mut put_off = None;
         for group in &missing.groups {
-            match self.failing.get(group) {
-                Some(until) => put_off = put_off.max(Some(*until)),
+            match self.failing.put_off(*group, now) {
+                Some(failing) => put_off = put_off.max(Some(failing.until())),
                 None if self.under_way.contains(group) => {}
                 None => drop(self.asked.insert(*group)),
             }
@@ -201,8 +211,8 @@ impl Loads {
                 .entry(group.entity)
                 .or_default()
                 .insert(group.run());
-            let until = self.failing.get(group).copied();
-            let until = until.unwrap_or(BootTime::NEVER);
+            let failing = self.failing.put_off(*group, now);
+            let until = failing.map_or(BootTime::NEVER, Failing::until);
             self.rests.await_read(group.entity, until);
         }
     }
@@ -282,8 +292,9 @@ impl<T> Partition<T> {
         mut missing: Missing,
     ) {
         self.loads.ask(&missing, self.now.boot);
-        let failing = &self.loads.failing;
-        missing.groups.retain(|group| !failing.contains_key(group));
+        let (failing, now) = (&self.loads.failing, self.now.boot);
+        let is_put_off = |group: &Group| failing.put_off(*group, now).is_some();
+        missing.groups.retain(|group| !is_put_off(group));
         self.lanes.wait(candidate, source, &missing);
     }
 
@@ -387,7 +398,14 @@ impl<T> Partition<T> {
                             self.loads.asked.insert(group);
                             self.retry_opening();
                         }
-                        Read::Failed => self.put_off(group, replies),
+                        Read::BadSectors => {
+                            let why = self.loads.failing.note_bad_sectors(group);
+                            self.fail((group, why), replies);
+                        }
+                        Read::Failed(why) => {
+                            self.loads.failing.note(group, why);
+                            self.fail((group, why), replies);
+                        }
                     }
                 }
             }
@@ -401,22 +419,23 @@ impl<T> Partition<T> {
             // If its run is on another page by now, the command that needs it asks again.
             Taken::InMemory | Taken::Replaced => {
                 self.loads.read_count += 1;
+                self.loads.failing.end(group);
                 self.loads.read.insert(group.run());
                 self.lanes.note_read(group);
                 self.loads.rests.end_read(group.entity, &mut self.state);
             }
             Taken::Damaged => {
                 tracing::error!(?group, "a page lacks messages that it should have");
-                self.put_off(group, replies);
+                self.loads.failing.note(group, Unread::Lost);
+                self.fail((group, Unread::Lost), replies);
             }
         }
     }
 
-    fn put_off(&mut self, group: Group, replies: &mut Vec<(T, Reply)>) {
-        self.loads.failing.insert(group, BootTime::NEVER);
-        self.loads.failed.push(group);
+    /// Lets those go on without a group that do not need it, and rejects the others.
+    fn fail(&mut self, (group, why): (Group, Unread), replies: &mut Vec<(T, Reply)>) {
         for id in self.lanes.note_read(group) {
-            if !self.lanes.leave_due_alone(id, group.entity) {
+            if !self.lanes.goes_on_without(id, group.entity, why) {
                 self.reject_unread(id, replies);
             }
         }
@@ -548,18 +567,27 @@ fn read_group(reader: &mut GroupReader<'_>, to_read: &GroupToRead) -> Read {
                 Ok(read) => Read::Group(read),
                 Err(error) => {
                     tracing::error!(%error, "a page is not one of messages");
-                    Read::Failed
+                    Read::Failed(Unread::Lost)
                 }
             }
         }
         Err(PageError::Io(failure)) if failure.is_no_descriptor() => Read::NotNow,
-        Err(PageError::Io(error)) => {
-            tracing::warn!(%error, "messages cannot be read: commands that need them are to be tried again");
-            Read::Failed
+        Err(PageError::Io(failure)) => {
+            let is_bad_sector = failure.is_bad_sector();
+            tracing::warn!(error = %failure, "messages cannot be read: commands that need them are to be tried again");
+            match is_bad_sector {
+                true => Read::BadSectors,
+                false => Read::Failed(Unread::Now),
+            }
         }
-        Err(error @ (PageError::Damaged(_) | PageError::Newer { .. })) => {
+        Err(error @ PageError::Damaged(_)) => {
             tracing::error!(%error, "messages cannot be read");
-            Read::Failed
+            Read::Failed(Unread::Lost)
+        }
+        Err(error @ PageError::Newer { .. }) => {
+            tracing::error!(%error, "messages cannot be read");
+            // The version that has written them reads them.
+            Read::Failed(Unread::Now)
         }
     }
 }

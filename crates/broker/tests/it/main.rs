@@ -7,6 +7,7 @@ mod broker;
 mod bus;
 mod bus_full_disk;
 mod bus_repair;
+mod changes;
 mod cold;
 mod cold_pages;
 mod damaged;

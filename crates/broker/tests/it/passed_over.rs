@@ -7,7 +7,7 @@ use kew_broker::{Partition, PartitionOptions, Rejection};
 use kew_engine::bus::{BusCommand, BusMessage, BusQueueOptions};
 use kew_engine::storage::{Metadata, StorageCommand};
 use kew_engine::{Command, Resident, Timestamp};
-use kew_log::{FaultyStorage, TablePage, read_table};
+use kew_log::{FaultyStorage, JobKind, LogPosition, TablePage, read_table};
 
 use crate::bus;
 use crate::cold::named;
@@ -16,7 +16,7 @@ use crate::resident::{ask_all, body, fill, limited, received, records, rest};
 use crate::support::{create, delete, receive, send};
 
 /// No snapshot is written but those that a test asks for, and all is in memory.
-fn unlimited() -> PartitionOptions {
+pub(crate) fn unlimited() -> PartitionOptions {
     PartitionOptions {
         snapshot_after_bytes: u64::MAX / 8,
         ..limited(None)
@@ -32,7 +32,7 @@ fn filled(count: u64) -> FaultyStorage {
 }
 
 /// The disk after a kill. Both snapshots that are kept name the same pages of runs.
-fn on_pages(mut driver: Driver, other: Command) -> FaultyStorage {
+pub(crate) fn on_pages(mut driver: Driver, other: Command) -> FaultyStorage {
     snapshot(&mut driver);
     driver.ask(other).unwrap();
     snapshot(&mut driver);
@@ -51,22 +51,29 @@ fn create_named(name: &str) -> Command {
     })
 }
 
-/// The pages of runs that the newest snapshot names: those of the queue and of its directory come first. And those of the
-/// one before.
-fn pages_of_runs(storage: &FaultyStorage) -> [Vec<TablePage>; 2] {
+/// The snapshots on a disk, newest first.
+fn snapshots(storage: &FaultyStorage) -> Vec<LogPosition> {
     let names = storage.files().into_iter().map(|(name, _)| name);
     let all = names.filter_map(|name| name.strip_prefix("snapshot-")?.parse().ok());
-    let mut all: Vec<_> = all.map(kew_log::LogPosition::new).collect();
-    all.sort_unstable();
-    let mut pages = all.into_iter().rev().map(|position| {
-        let table = read_table(storage, position).unwrap().table;
-        table.pages().iter().skip(2).copied().collect()
-    });
-    [pages.next().unwrap(), pages.next().unwrap()]
+    let mut all: Vec<_> = all.map(LogPosition::new).collect();
+    all.sort_unstable_by(|one, other| other.cmp(one));
+    all
+}
+
+/// The pages of runs that the newest snapshot names: those of the queue and of its directory come first. And those of the
+/// one before.
+pub(crate) fn pages_of_runs(storage: &FaultyStorage) -> [Vec<TablePage>; 2] {
+    let mut pages = snapshots(storage).into_iter();
+    [(); 2].map(|()| pages_of(storage, pages.next().unwrap()))
+}
+
+fn pages_of(storage: &FaultyStorage, snapshot: LogPosition) -> Vec<TablePage> {
+    let table = read_table(storage, snapshot).unwrap().table;
+    table.pages().iter().skip(2).copied().collect()
 }
 
 /// Damages copies of pages.
-fn damage(storage: &FaultyStorage, pages: &[TablePage], copies: Range<u64>) {
+pub(crate) fn damage(storage: &FaultyStorage, pages: &[TablePage], copies: Range<u64>) {
     for page in pages {
         let place = page.place;
         for copy in copies.clone() {
@@ -210,6 +217,64 @@ fn pages_that_the_newest_snapshot_has_alone_are_not_lost() {
     new.retain(|page| !older.contains(page));
     assert_eq!(new.len(), 6);
     damage(&storage, &new[3..4], 0..2);
+    let mut driver = Driver::with(storage, limited(Some(1000)));
+    assert_eq!(driver.partition.state().counts().1, COUNT);
+    drain(&mut driver, COUNT);
+}
+
+/// A kill came before the oldest of three snapshots was removed. It is the only one without a page that is lost.
+fn on_three_snapshots(count: u64) -> (FaultyStorage, Vec<LogPosition>) {
+    let mut driver = Driver::with(FaultyStorage::new(), unlimited());
+    driver.ask(create()).unwrap();
+    fill(&mut driver, count / 2);
+    snapshot(&mut driver);
+    let numbers: Vec<u64> = (count / 2..count).collect();
+    for numbers in numbers.chunks(100) {
+        let sends = numbers.iter().map(|number| send(body(*number)));
+        assert!(ask_all(&mut driver, sends).iter().all(Result::is_ok));
+    }
+    snapshot(&mut driver);
+    driver.ask(create_named("another")).unwrap();
+    driver.partition.snapshot();
+    while let Some(job) = driver.partition.next_job() {
+        if job.kind() != JobKind::Retire {
+            driver
+                .partition
+                .complete(job.run(), &mut Vec::new())
+                .unwrap();
+        }
+    }
+    let storage = driver.storage.kill();
+    let positions = snapshots(&storage);
+    assert_eq!(positions.len(), 3);
+    let [mut new, middle, oldest] = [0, 1, 2].map(|index| pages_of(&storage, positions[index]));
+    new.retain(|page| middle.contains(page) && !oldest.contains(page));
+    assert!(new.len() > 3);
+    damage(&storage, &new[3..4], 0..2);
+    (storage, positions)
+}
+
+/// The next snapshot names what the start has passed over, and removes the others.
+#[test]
+fn all_older_snapshots_are_compared_before_a_page_is_passed_over() {
+    const COUNT: u64 = 10_000;
+    let (storage, _) = on_three_snapshots(COUNT);
+    let mut driver = Driver::with(storage, limited(Some(1000)));
+    assert_eq!(driver.partition.state().counts().1, COUNT);
+    drain(&mut driver, COUNT);
+}
+
+#[test]
+fn a_damaged_table_does_not_end_the_comparison() {
+    const COUNT: u64 = 10_000;
+    let (storage, positions) = on_three_snapshots(COUNT);
+    let name = format!("snapshot-{:020}", positions[1].as_u64());
+    let (_, size_bytes) = (storage.files().into_iter())
+        .find(|(file, _)| *file == name)
+        .expect("it is named by its position");
+    for at in (0..size_bytes).step_by(16) {
+        storage.flip(&name, at, 1);
+    }
     let mut driver = Driver::with(storage, limited(Some(1000)));
     assert_eq!(driver.partition.state().counts().1, COUNT);
     drain(&mut driver, COUNT);

@@ -40,7 +40,7 @@ pub use command::{
     BreakTarget, BusCommand, BusMessage, DeferredRead, Disposition, Purge, Resubmission, Resubmit,
     SessionChoice, TransactionPart, TransactionWork,
 };
-pub use decide::Behind;
+pub use decide::{Behind, Unread};
 pub(crate) use decide::{By, DueSpent, DueStep, Ground, HandOut, Turn};
 pub use event::BusFact;
 pub use format::{

@@ -6,7 +6,7 @@
 //! decision.
 
 use super::Turn;
-use crate::bus::{self, Behind, By, DueSpent};
+use crate::bus::{self, Behind, By, DueSpent, Unread};
 use crate::command::Command;
 use crate::moves::{Holder, Source};
 use crate::storage;
@@ -21,9 +21,15 @@ pub struct Tries {
 
 impl Tries {
     /// What the last try missed of an entity cannot be read. If it was due work's, later tries leave that work alone: it is
-    /// not what the command asks for. Returns false if the command itself needs it.
-    pub fn leave_due_alone(&mut self, entity: Incarnation) -> bool {
-        self.due_spent.leave_alone(entity)
+    /// not what the command asks for. Returns false if the command itself needs it, or has to come behind that work, which
+    /// can be read later.
+    pub fn leave_due_alone(&mut self, entity: Incarnation, unread: Unread) -> bool {
+        self.due_spent.leave_alone(entity, unread)
+    }
+
+    /// Whether the last try missed due work that the command has to come behind, as far as it is not lost.
+    pub fn comes_behind_due(&self) -> bool {
+        self.due_spent.comes_behind_due()
     }
 
     /// Whether the command goes on without due work that should come before it.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::table::{TablePage, Varints};
 use super::{ManifestError, PageContent, PageDamage, PageNumber, PagePlace, PageReader, PageTable};
+use crate::claims::Claims;
 use crate::format::{FormatError, names};
 use crate::replay::{BoxError, Replay};
 use crate::snapshot::{PartReader, ReadError, SnapshotHeader};
@@ -29,6 +30,13 @@ pub struct ReadManifest {
     pub next_number: PageNumber,
     /// Damaged copies of its pages. The other copies are whole.
     pub damage: Vec<PageDamage>,
+}
+
+impl ReadManifest {
+    /// Whether no later owner of the log went on before it.
+    pub(crate) fn counts(&self, position: LogPosition, claims: &Claims) -> bool {
+        claims.counted(self.header.epoch, position) == position
+    }
 }
 
 /// Reads a manifest, or a snapshot without pages, and passes on its pieces. It is whole only if this returns without an
@@ -94,39 +102,63 @@ impl Pieces for Replaying<'_> {
 
 /// What a start can use if pages of a snapshot are lost. It has to know that before it uses the snapshot: the next one
 /// names what was passed over, and then nothing has those messages any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Instead {
+pub(crate) enum Instead<'a> {
     /// There is no other way to the same state.
     Nothing,
     /// The log from its beginning, which needs no page.
     Log,
-    /// An older snapshot, and the log behind it.
-    Snapshot(LogPosition),
+    /// Older snapshots, each with the log behind it. Those that no later owner of the log went on before.
+    Snapshots(Vec<LogPosition>, &'a Claims),
 }
 
-impl Instead {
-    /// The pages that it needs too. A page in another place is another copy of it.
-    fn pages(self, storage: &dyn Storage) -> Result<Option<Shared>, ManifestError> {
+impl Instead<'_> {
+    /// The pages that each of the other ways needs too. A page in another place is another copy of it.
+    fn pages(self, storage: &dyn Storage, log: LogId) -> Result<Shared, ManifestError> {
         match self {
-            Self::Nothing => Ok(None),
-            Self::Log => Ok(Some(Shared::default())),
-            Self::Snapshot(position) => match read_table(storage, position) {
-                Ok(read) => Ok(Some(Shared(read.table.places()))),
-                // It cannot be used.
-                Err(error) if error.is_lasting() => Ok(None),
-                Err(error) => Err(error),
-            },
+            Self::Nothing => Ok(Shared::Any),
+            Self::Log => Ok(Shared::Pages(BTreeMap::new())),
+            Self::Snapshots(positions, claims) => {
+                let mut shared = Shared::Any;
+                for position in positions {
+                    match read_table(storage, position) {
+                        Ok(read) if read.header.log == log && read.counts(position, claims) => {
+                            shared.keep(read.table.places());
+                        }
+                        // It cannot be used. Another one may.
+                        Ok(_) => {}
+                        Err(error) if error.is_lasting() => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok(shared)
+            }
         }
     }
 }
 
-/// Pages that another snapshot names.
-#[derive(Default)]
-struct Shared(BTreeMap<PageNumber, PagePlace>);
+/// Pages that all other ways to the same state need.
+enum Shared {
+    /// There is no other way.
+    Any,
+    Pages(BTreeMap<PageNumber, PagePlace>),
+}
 
 impl Shared {
+    /// There is another way, which needs these.
+    fn keep(&mut self, places: BTreeMap<PageNumber, PagePlace>) {
+        match self {
+            Self::Any => *self = Self::Pages(places),
+            Self::Pages(shared) => {
+                shared.retain(|number, place| places.get(number) == Some(&*place));
+            }
+        }
+    }
+
     fn has(&self, page: &TablePage) -> bool {
-        self.0.get(&page.number) == Some(&page.place)
+        match self {
+            Self::Any => true,
+            Self::Pages(shared) => shared.get(&page.number) == Some(&page.place),
+        }
     }
 }
 
@@ -135,7 +167,7 @@ impl Shared {
 pub(crate) fn replay_manifest(
     storage: &dyn Storage,
     position: LogPosition,
-    (log, instead): (Option<LogId>, Instead),
+    (log, instead): (Option<LogId>, Instead<'_>),
     replay: &mut dyn Replay,
 ) -> Result<ReadManifest, ManifestError> {
     let read = read_pieces(storage, position, (log, instead), &mut Replaying(replay))?;
@@ -172,7 +204,7 @@ pub(crate) fn read_file(
 fn read_pieces(
     storage: &dyn Storage,
     position: LogPosition,
-    (log, instead): (Option<LogId>, Instead),
+    (log, instead): (Option<LogId>, Instead<'_>),
     pieces: &mut dyn Pieces,
 ) -> Result<ReadManifest, ManifestError> {
     let mut take = |piece: Restored<'_>| pieces.take(piece);
@@ -182,14 +214,15 @@ fn read_pieces(
     }
     let mut reader = PageReader::new(storage, read.header.log);
     let refused = |error| ManifestError::Restore(position, error);
-    let mut instead_has: Option<Option<Shared>> = None;
+    let log = read.header.log;
+    let mut instead = Some(instead);
+    let mut shared = Shared::Any;
     for page in read.table.pages() {
         if pieces.passes_over(page.number).map_err(refused)? {
-            if instead_has.is_none() {
-                instead_has = Some(instead.pages(storage)?);
+            if let Some(instead) = instead.take() {
+                shared = instead.pages(storage, log)?;
             }
-            let other = instead_has.iter().flatten().next();
-            if other.is_some_and(|other| !other.has(page)) {
+            if !shared.has(page) {
                 reader.read(page.number, page.place)?;
             }
             continue;

@@ -69,7 +69,7 @@ pub(super) fn load_snapshot(
         replay.begin();
         let instead = instead_of(&found, survey);
         match pages::replay_manifest(storage, position, (survey.log(), instead), replay) {
-            Ok(read) if survey.claims.counted(read.header.epoch, position) < position => {
+            Ok(read) if !read.counts(position, &survey.claims) => {
                 let file = names::snapshot(position.as_u64());
                 let what = "a later owner of the log went on before it";
                 found.valid.pop();
@@ -110,11 +110,11 @@ fn is_complete(survey: &Survey) -> bool {
 }
 
 /// What is used if the last of the valid snapshots turns out to be damaged.
-fn instead_of(found: &FoundSnapshots, survey: &Survey) -> Instead {
+fn instead_of<'a>(found: &FoundSnapshots, survey: &'a Survey) -> Instead<'a> {
     match found.valid.as_slice() {
-        [.., older, _] => Instead::Snapshot(*older),
         [_] if found.damaged.is_empty() && is_complete(survey) => Instead::Log,
-        [_] | [] => Instead::Nothing,
+        [older @ .., _] => Instead::Snapshots(older.to_vec(), &survey.claims),
+        [] => Instead::Nothing,
     }
 }
 

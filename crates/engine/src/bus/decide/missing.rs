@@ -23,6 +23,15 @@ use crate::table::{Missing, Seen};
 use crate::vocabulary::token::TokenKind;
 use crate::vocabulary::{EntityName, Incarnation, SequenceNumber, Timestamp, Token};
 
+/// Why records cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// A later read may find them.
+    Now,
+    /// What lies there is damaged, in both copies.
+    Lost,
+}
+
 /// What a command has spent of the budgets for due work, over all of its tries: work that becomes due faster than it is
 /// read cannot hold the command back. The budget is that of the last try: it is small while the disk is full.
 #[derive(Debug, Default)]
@@ -32,15 +41,24 @@ pub(crate) struct DueSpent {
     left_alone: BTreeSet<Incarnation>,
     /// Whether what was missing in the last try is due work's.
     is_due_missing: bool,
+    /// How the command carries out due work.
+    by: Option<By>,
 }
 
 impl DueSpent {
     /// If due work of that entity was missing in the last try, later tries go on without it. Returns false if not.
-    pub(crate) fn leave_alone(&mut self, entity: Incarnation) -> bool {
-        if self.is_due_missing {
+    pub(crate) fn leave_alone(&mut self, entity: Incarnation, unread: Unread) -> bool {
+        let leaves = self.is_due_missing && (unread == Unread::Lost || !self.comes_behind_due());
+        if leaves {
             self.left_alone.insert(entity);
         }
-        self.is_due_missing
+        leaves
+    }
+
+    /// Whether the command has to come behind due work, as far as that can be read, now or later: what is about to be
+    /// deleted, or to get other settings, forwards its messages before that.
+    pub(crate) fn comes_behind_due(&self) -> bool {
+        self.is_due_missing && self.by == Some(By::Change)
     }
 
     /// Whether due work of an entity was left alone.
@@ -120,6 +138,7 @@ impl Turn<'_> {
                 }
             }
         }
+        spent.by = Some(by);
         spent.is_due_missing = !missing.is_empty();
         if missing.is_empty() && may_be_cold {
             self.ask_for(command, &mut missing);

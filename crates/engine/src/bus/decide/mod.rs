@@ -34,6 +34,7 @@ pub use self::bodies::Behind;
 pub(crate) use self::bodies::HandOut;
 pub(crate) use self::due::{By, DueStep};
 pub(crate) use self::missing::DueSpent;
+pub use self::missing::Unread;
 use super::backlog::Backlog;
 use super::message::{Message, takes_overlay};
 use super::queue::BusQueue;
