@@ -530,4 +530,30 @@ mod tests {
         assert!(wrong.contains(says), "{wrong}");
         assert!(refused("\"UserConfig\"", "\"User\"").contains("User"));
     }
+
+    /// What tools write: a byte order mark, and null for what is not set.
+    #[test]
+    fn files_of_other_tools_are_read() {
+        let text = "\u{feff}{\"UserConfig\": {\"Namespaces\": [{\"Name\": \"sbemulatorns\", \"Queues\": [
+            {\"Name\": \"q\", \"Properties\": {\"ForwardTo\": null, \"ForwardDeadLetteredMessagesTo\": null}}
+        ]}]}}";
+        let config = BusConfig::parse(text).unwrap();
+        let [queue] = &*config.namespace().unwrap().queues else {
+            panic!("one queue");
+        };
+        assert_eq!(queue.properties.forward_to, "");
+    }
+
+    /// The schema of the emulator requires these, and takes no endless time to live.
+    #[test]
+    fn an_export_has_what_the_emulator_requires() {
+        let written = serde_json::to_value(BusConfig::of(Vec::new(), Vec::new())).unwrap();
+        let user = &written["UserConfig"];
+        assert_eq!(user["Logging"]["Type"], "Console");
+        assert_eq!(user["Namespaces"][0]["Topics"], serde_json::json!([]));
+        let mut options = BusQueueOptions::default();
+        assert_eq!(written_time_to_live(&options), None);
+        options.default_time_to_live_ms = 3_600_000;
+        assert_eq!(written_time_to_live(&options).as_deref(), Some("PT1H"));
+    }
 }
