@@ -336,7 +336,7 @@ impl State {
             self.catalogue.families, counted,
             "sizes and rules of subscriptions"
         );
-        let copying = self.bus.iter().map(|(entity, _)| *entity);
+        let copying = self.bus.keys().copied();
         let copying = copying.filter(|it| self.is_topic(*it) && self.passes_on(*it));
         assert_eq!(
             self.catalogue.copying,
