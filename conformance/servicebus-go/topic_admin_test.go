@@ -185,20 +185,10 @@ func TestASubscriptionThatIsNotReceivedFrom(t *testing.T) {
 			}()
 			setStatus(status)
 			refusedAs(t, "com.microsoft:entity-disabled", <-told)
-			receiver := newSubscriptionReceiver(t, bus, topic, "s", 0)
-			if status == admin.EntityStatusDisabled {
-				_, err := receiver.ReceiveMessages(ctx, 1, nil)
-				refusedAs(t, "com.microsoft:entity-disabled", err)
-				_, err = manager.CreateRule(ctx, topic, "s", &admin.CreateRuleOptions{Name: to.Ptr("r")})
-				refusedWith(t, http.StatusForbidden, err)
-			} else {
-				// What is there can be drained.
-				equal(t, "body", string(drop(t, receiver).Body), string(status))
-				_, err := manager.CreateRule(ctx, topic, "s", &admin.CreateRuleOptions{
-					Name: to.Ptr("r"), Filter: &admin.FalseFilter{},
-				})
-				must(t, err)
-			}
+			_, err := newSubscriptionReceiver(t, bus, topic, "s", 0).ReceiveMessages(ctx, 1, nil)
+			refusedAs(t, "com.microsoft:entity-disabled", err)
+			_, err = manager.CreateRule(ctx, topic, "s", &admin.CreateRuleOptions{Name: to.Ptr("r")})
+			refusedWith(t, http.StatusForbidden, err)
 			_, err = manager.DeleteRule(ctx, topic, "s", "$Default", nil)
 			refusedWith(t, http.StatusForbidden, err)
 			// It gets copies nevertheless.
@@ -232,10 +222,20 @@ func TestATopicThatIsNotSentTo(t *testing.T) {
 			setStatus(status)
 			refusedAs(t, "com.microsoft:entity-disabled", sender.SendMessage(ctx, text("not"), nil))
 			refusedAs(t, "com.microsoft:entity-disabled", newSender(t, bus, topic).SendMessage(ctx, text("not"), nil))
-			_, err := newSubscriptionReceiver(t, bus, topic, "s", 0).ReceiveMessages(ctx, 1, nil)
-			refusedAs(t, "com.microsoft:entity-disabled", err)
-			_, err = manager.CreateRule(ctx, topic, "s", &admin.CreateRuleOptions{Name: to.Ptr("r")})
-			refusedWith(t, http.StatusForbidden, err)
+			receiver := newSubscriptionReceiver(t, bus, topic, "s", 0)
+			if status == admin.EntityStatusDisabled {
+				_, err := receiver.ReceiveMessages(ctx, 1, nil)
+				refusedAs(t, "com.microsoft:entity-disabled", err)
+				_, err = manager.CreateRule(ctx, topic, "s", &admin.CreateRuleOptions{Name: to.Ptr("r")})
+				refusedWith(t, http.StatusForbidden, err)
+			} else {
+				// What is there can be drained.
+				equal(t, "body", string(drop(t, receiver).Body), string(status))
+				_, err := manager.CreateRule(ctx, topic, "s", &admin.CreateRuleOptions{
+					Name: to.Ptr("r"), Filter: &admin.FalseFilter{},
+				})
+				must(t, err)
+			}
 			// Other settings can change.
 			must(t, changeSubscription(t, manager, topic, "s", func(it *admin.SubscriptionProperties) {
 				it.UserMetadata = to.Ptr(string(status))
