@@ -110,8 +110,7 @@ fn states_of_sessions_fill_a_queue_and_no_more_than_that() {
 }
 
 #[test]
-fn changes_take_a_full_queue_a_tenth_further_and_reasons_and_settlements_without_them_always_work()
-{
+fn changes_take_a_full_queue_a_tenth_further_and_reasons_are_always_taken() {
     let one_bytes = MESSAGE_BYTES + 872;
     let mut p = Partition::with(full_at(10 * one_bytes));
     for _ in 0..10 {

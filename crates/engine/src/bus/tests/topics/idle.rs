@@ -40,8 +40,7 @@ impl Partition {
 }
 
 #[test]
-fn a_disabled_topic_takes_no_messages_and_its_subscriptions_give_none_unless_only_sends_are_disabled()
- {
+fn a_disabled_topic_gives_nothing_and_one_without_sends_what_it_has() {
     for status in [EntityStatus::Disabled, EntityStatus::SendDisabled] {
         let mut p = Partition::with_topic(BusQueueOptions::default());
         p.subscribe_all(&["a"]);
