@@ -45,8 +45,6 @@ pub enum Rare {
     BatchFull,
     /// Commands had to wait for a segment to be prepared.
     WaitedForSegment,
-    /// Commands that send to a topic waited for the copies that it owed.
-    WaitedForCopies,
     /// The partition was found full at its door.
     RefusedAtTheDoor,
     /// A command was refused because the disk was full.
@@ -91,7 +89,7 @@ pub enum Rare {
 
 impl Rare {
     /// Every one of them.
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 41] = [
         Self::TornTailCut,
         Self::TailCopied,
         Self::RollTakenBack,
@@ -113,7 +111,6 @@ impl Rare {
         Self::BodyReadFromFile,
         Self::BatchFull,
         Self::WaitedForSegment,
-        Self::WaitedForCopies,
         Self::RefusedAtTheDoor,
         Self::RefusedByFullDisk,
         Self::DrainedOnFullDisk,

@@ -367,6 +367,12 @@ impl World {
             bus.checker.note(what);
         }
         let Noting { taken, held, .. } = noting;
+        if !held.is_empty()
+            && let Some(bus) = &mut self.bus
+        {
+            bus.checker
+                .note("who sends to a topic waited for the copies that it owed");
+        }
         self.pass(replies);
         for id in &taken {
             self.turns.decided(*id, &held)?;
@@ -388,7 +394,6 @@ impl World {
         let rare = &mut self.report.rare;
         rare.note_if(end == TurnEnd::MoreToDecide, Rare::BatchFull);
         rare.note_if(end == TurnEnd::WaitForJob, Rare::WaitedForSegment);
-        rare.note_if(!held.is_empty(), Rare::WaitedForCopies);
         rare.note_if(has_moved, Rare::BodiesMoved);
         let is_full = self.partition.log().is_draining();
         rare.note_if(has_moved && is_full, Rare::BodiesMovedOnFullDisk);

@@ -67,7 +67,7 @@ pub const MUST_OCCUR: [&str; 62] = [
 ];
 
 /// The same of worlds with topics, whose seeds are fewer.
-pub const MUST_OCCUR_WITH_TOPICS: [&str; 34] = [
+pub const MUST_OCCUR_WITH_TOPICS: [&str; 35] = [
     "a command waited for bodies",
     "a copy of a forwarded message was shown",
     "a copy was shown that was sent without an answer",
@@ -102,4 +102,5 @@ pub const MUST_OCCUR_WITH_TOPICS: [&str; 34] = [
     "subscriptions were listed",
     "the next session was accepted",
     "the order of copies was seen",
+    "who sends to a topic waited for the copies that it owed",
 ];
