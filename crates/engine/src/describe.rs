@@ -11,7 +11,6 @@ use crate::command::Command;
 use crate::moves;
 use crate::outcome::Refusal;
 use crate::state::State;
-use crate::vocabulary::EntityName;
 
 /// A command as a partition sees it before it is decided.
 pub type Description<'a> = catalogue::Description<'a, Refusal>;
@@ -65,24 +64,21 @@ impl Description<'_> {
         own + used + released + due
     }
 
-    /// How many copies the topics that a command sends to owe for what waits in them: as many as if every subscription got
-    /// each message. 0 for other commands.
+    /// How many copies the topic that a command sends to owes for what waits in it: as many as if every subscription got
+    /// each message. 0 for other commands, and for those that touch another entity first: they wait among its commands, and
+    /// would hold up clients that have nothing to do with the topic.
     pub fn owed_copies(&self, state: &State) -> u64 {
         // Most commands are not about topics, and most topics have no message that waits.
         if self.class != Class::Produce || state.catalogue.copying.is_empty() {
             return 0;
         }
-        let owed = |name: &EntityName| state.owed_copies(name);
         match &self.touches {
-            Touches::Queue(name) => owed(name),
-            Touches::Queues(names) => names.iter().map(|name| owed(name)).max().unwrap_or(0),
-            Touches::Transfer { from, to } => to.map_or(0, |to| {
-                owed(&EntityName {
-                    name: to.into(),
-                    ..(*from).clone()
-                })
-            }),
-            Touches::Catalogue | Touches::Account(_) | Touches::Bodies => 0,
+            Touches::Queue(name) => state.owed_copies(name),
+            Touches::Queues(names) => names.first().map_or(0, |name| state.owed_copies(name)),
+            Touches::Transfer { .. }
+            | Touches::Catalogue
+            | Touches::Account(_)
+            | Touches::Bodies => 0,
         }
     }
 }

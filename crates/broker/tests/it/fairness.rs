@@ -10,7 +10,9 @@ use kew_broker::{
     Answers, Broker, BrokerOptions, Excess, Partition, PartitionOptions, Rejection, Rotation,
     Source,
 };
-use kew_engine::bus::{BusCommand, BusMessage, BusQueueOptions, NewRule};
+use kew_engine::bus::{
+    BusCommand, BusMessage, BusQueueOptions, NewRule, TransactionPart, TransactionWork,
+};
 use kew_engine::storage::{Metadata, StorageCommand};
 use kew_engine::{Command, EntityName, Service, Timestamp};
 use kew_filter::{Definition, FilterDefinition, SqlDefinition};
@@ -303,6 +305,42 @@ fn who_sends_to_a_topic_waits_for_the_copies_that_it_owes() {
     );
     // A turn copies 85 messages of 40,000.
     assert!((400..500).contains(&turns), "{turns}");
+}
+
+/// A transaction waits among the commands of the entity that it touches first.
+#[test]
+fn a_transaction_with_a_topic_that_is_behind_holds_no_other_entity_up() {
+    let mut bench = with_slow_topic(5_000);
+    let queue = named("a");
+    let options = BusQueueOptions::default();
+    bench.ask(BusCommand::CreateQueue { queue, options });
+    for number in 0..20 {
+        bench.push(BUSY, number, publishes(100));
+    }
+    bench.single_turn();
+    let message = || BusMessage {
+        body: Bytes::from_static(b"id-1 body"),
+        message_id: None,
+        session: None,
+        time_to_live_ms: None,
+        scheduled_at: None,
+    };
+    let part = |name: &str| TransactionPart {
+        queue: named(name),
+        incarnation: None,
+        work: TransactionWork::Send(vec![message()]),
+    };
+    let parts = vec![part("a"), part("t")];
+    bench.push(
+        Source::numbered(3),
+        0,
+        Command::Bus(BusCommand::Transact { parts }),
+    );
+    let (queue, messages) = (named("a"), vec![message()]);
+    bench.push(QUIET, 0, Command::Bus(BusCommand::Send { queue, messages }));
+    let decided = bench.single_turn();
+    assert!(decided.contains(&(QUIET, 0)), "{decided:?}");
+    assert!(bench.pending() > 400, "the topic was not behind");
 }
 
 /// What waits takes room that others need.

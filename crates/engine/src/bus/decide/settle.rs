@@ -95,7 +95,8 @@ impl Turn<'_> {
     }
 
     /// Returns why a message cannot be settled in this way, if it cannot. A settlement that does not change
-    /// properties, or says why the message is a dead letter, is accepted even if the queue is full. `held_bytes` is the size of the queue at that time.
+    /// properties, or says why the message is a dead letter, is accepted even if the queue is full. `held_bytes` is the size
+    /// of the queue at that time.
     pub(super) fn refuse_settlement(
         &self,
         queue: Incarnation,
