@@ -106,7 +106,12 @@ impl BusSwarm {
     pub(crate) fn draw_topics(seed: u64) -> Self {
         let mut r = Stream::new(seed, "bus swarm with topics");
         let plain = Self::draw(seed);
-        let queues = 2 + r.index(2);
+        let topics = TopicSwarm::draw(seed);
+        let few = 2 + r.index(2);
+        let queues = match topics.has_chain {
+            true => workload::CHAIN_QUEUES,
+            false => few,
+        };
         // Purges of numbers that no client knows leave much open.
         let operator_per_mille = [0, 0, 60][r.index(3)];
         Self {
@@ -118,7 +123,7 @@ impl BusSwarm {
             } else {
                 0
             },
-            topics: Some(TopicSwarm::draw(seed)),
+            topics: Some(topics),
             ..plain
         }
     }
@@ -132,6 +137,11 @@ impl BusSwarm {
     /// How often messages are forwarded to the gathering topic, of those that may be.
     pub(crate) fn gather_per_mille(&self) -> u32 {
         self.topics.as_ref().map_or(0, |it| it.gather_per_mille)
+    }
+
+    /// Whether what is gathered is forwarded on and on.
+    pub(crate) fn has_chain(&self) -> bool {
+        self.topics.as_ref().is_some_and(|it| it.has_chain)
     }
 
     /// An entity whose messages belong to sessions.

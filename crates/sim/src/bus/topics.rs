@@ -153,6 +153,8 @@ pub(crate) struct TopicSwarm {
     pub(crate) schedule_per_mille: u32,
     /// How often messages are forwarded to [`GATHERING`], of those that may be.
     pub(crate) gather_per_mille: u32,
+    /// Whether what is gathered is forwarded on and on, to the end of its hops.
+    pub(crate) has_chain: bool,
     /// How many copies a command makes at once, if that is not what is usual. Of the others, the messages wait.
     pub(crate) copies_at_once: Option<u64>,
     /// How many copies a topic may owe before those who send to it wait, if that is not what is usual.
@@ -173,11 +175,14 @@ impl TopicSwarm {
             subscriptions.extend(subscriptions_of(*topic).take(count));
         }
         let gathers = topics.contains(&GATHERING);
+        let gather_per_mille = match gathers {
+            true => [0, 400, 700, 900][gathering.index(4)],
+            false => 0,
+        };
+        let mut chains = Stream::new(seed, "chains of forwards");
         Self {
-            gather_per_mille: match gathers {
-                true => [0, 400, 700, 900][gathering.index(4)],
-                false => 0,
-            },
+            has_chain: gather_per_mille > 0 && chains.happens(250),
+            gather_per_mille,
             topics,
             subscriptions,
             share_per_mille: [600, 900][r.index(2)],

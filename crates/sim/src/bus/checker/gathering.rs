@@ -242,12 +242,16 @@ impl Checker {
 
 #[cfg(test)]
 mod tests {
-    use kew_engine::bus::{BusMessage, BusQueueOptions};
+    use kew_broker::Rejection;
+    use kew_engine::Command;
+    use kew_engine::bus::{BusCommand, BusMessage, BusQueueOptions};
 
-    use super::super::life::{Entity, Part, Span};
+    use super::super::life::{Entity, Part, Span, Surroundings};
     use super::*;
+    use crate::bus::named;
     use crate::bus::topics::BEFORE;
     use crate::bus::workload::plain_options;
+    use crate::checker::{Operation, Seen};
 
     /// The first and the third subscription, which have no sessions.
     const SUBSCRIPTIONS: [usize; 2] = [GATHERING + 1, GATHERING + 3];
@@ -312,6 +316,25 @@ mod tests {
         assert_eq!(early.promise, ONE_PLACE);
         later.pass_time(Timestamp::from_ms(2));
         is_shown(&mut later, third).unwrap();
+    }
+
+    #[test]
+    fn a_message_may_be_forwarded_before_a_command_that_found_no_room() {
+        let [first, _] = SUBSCRIPTIONS;
+        let mut checker = checker();
+        let full = Operation {
+            queue: 0,
+            command: Command::Bus(BusCommand::ReadQueue {
+                queue: named(first, Part::Queue),
+            }),
+            from: Timestamp::from_ms(9),
+            until: Timestamp::from_ms(9),
+            had_room: true,
+            could_read_due: true,
+            seen: Seen::Answered(Err(Rejection::Full)),
+        };
+        checker.check(&full).unwrap();
+        assert_eq!(checker.queues.since(), Timestamp::ZERO);
     }
 
     #[test]

@@ -147,10 +147,12 @@ impl Checker {
         self.agree_on_gathered()?;
         self.conclude()?;
         self.agree_on_gathered()?;
-        // What has an unknown outcome may have been done at any time since it began.
         self.queues.1 = match operation.seen {
             Seen::Answered(Ok(_) | Err(Rejection::Refused(_))) => operation.until,
-            Seen::Answered(Err(_)) | Seen::Unknown => operation.from,
+            // What has an unknown outcome may have been done at any time since it began.
+            Seen::Answered(Err(Rejection::Stopped)) | Seen::Unknown => operation.from,
+            // No time has passed for the messages, either.
+            Seen::Answered(Err(_)) => self.queues.1,
         };
         Ok(())
     }

@@ -21,8 +21,8 @@ use known::{Held, Known};
 use settings::{WITH_DUPLICATES, options};
 
 pub(super) use known::remember;
-pub(super) use settings::WITH_SESSIONS;
 pub(crate) use settings::plain_options;
+pub(super) use settings::{CHAIN_QUEUES, WITH_SESSIONS};
 
 /// How many queues there are at most.
 pub(crate) const QUEUES: usize = 7;
@@ -97,7 +97,7 @@ impl Workload {
         };
         let queues = (0..swarm.queues).map(create);
         let topics = swarm.topics.iter().flat_map(topics::create_all);
-        queues.chain(topics).collect()
+        queues.chain(topics).chain(settings::chain(swarm)).collect()
     }
 
     pub(crate) fn next(&mut self, swarm: &BusSwarm, now: Timestamp) -> BusCommand {

@@ -1,9 +1,10 @@
 //! The special feature of each queue, and its possible settings.
 
-use kew_engine::bus::{BusQueueOptions, EntityStatus};
+use kew_engine::bus::{BusCommand, BusQueueOptions, EntityStatus};
 
+use crate::bus::checker::life::Part;
 use crate::bus::topics::{self, Kind};
-use crate::bus::{BusSwarm, queue_name};
+use crate::bus::{BusSwarm, named, queue_name};
 use crate::random::Stream;
 
 /// The queue whose messages belong to sessions.
@@ -12,6 +13,9 @@ pub(in crate::bus) const WITH_SESSIONS: usize = 1;
 pub(super) const WITH_DUPLICATES: usize = 2;
 /// The queue that deletes itself.
 const SHORT_LIVED: usize = 6;
+
+/// How many queues a world with a chain has: the last two are its end, because they take any message.
+pub(in crate::bus) const CHAIN_QUEUES: usize = 4;
 
 const WINDOW_MS: u64 = 20_000;
 /// The shortest time to idle.
@@ -117,12 +121,37 @@ fn destination(r: &mut Stream, from: usize, swarm: &BusSwarm) -> usize {
     }
 }
 
-/// How often it forwards. Where messages are gathered, those that may go there do so more often.
+/// How often it forwards. Where messages are gathered, those that may go there do so more often, and in some worlds all
+/// others, too.
 fn forwards_per_mille(from: usize, usual: u32, swarm: &BusSwarm) -> u32 {
-    match swarm.gather_per_mille() > 0 && topics::is_before(from) {
-        true => 500,
-        false => usual,
+    match (swarm.gather_per_mille(), topics::is_before(from)) {
+        (0, _) => usual,
+        (_, true) => 500,
+        (_, false) if swarm.has_chain() => 800,
+        (_, false) => usual,
     }
+}
+
+/// Commands by which messages are gathered, and then forwarded on and on between two queues. Later settings cut the chain
+/// in some places, and close it in others.
+pub(super) fn chain(swarm: &BusSwarm) -> impl Iterator<Item = BusCommand> {
+    let forwarding = |topic: usize| topic + 1 + topics::FORWARDING;
+    let [last, first] = [CHAIN_QUEUES - 1, CHAIN_QUEUES - 2];
+    let links = [
+        (topics::BEFORE, topics::GATHERING),
+        (forwarding(topics::topic(0)), topics::GATHERING),
+        (forwarding(topics::GATHERING), first),
+        (first, last),
+        (last, first),
+    ];
+    let links = links.into_iter().filter(|_| swarm.has_chain());
+    links.map(|(from, to)| BusCommand::UpdateQueue {
+        queue: named(from, Part::Queue),
+        options: BusQueueOptions {
+            forward_to: Some(queue_name(to).into()),
+            ..plain_options(from)
+        },
+    })
 }
 
 /// Settings for a queue. Those that never change depend only on its number.
