@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::bus::{self, BusFact, BusQueue, CopyChanges, ENTITIES_PER_BUS_QUEUE};
+use crate::bus::{self, BusFact, BusQueue, CopyChanges, ENTITIES_PER_BUS_QUEUE, Role};
 use crate::catalogue::{
     AccountRecord, AccountUsage, Accounts, AllProperties, Catalogue, Families, FamilySize,
 };
@@ -21,6 +21,11 @@ use crate::vocabulary::token::TokenCipher;
 use crate::vocabulary::{BodyLocation, EntityName, Hint, Incarnation, Timestamp};
 
 pub use self::hand::{Evicted, Hand, Pass};
+
+/// What stands between the names of a topic and its subscription.
+const SUBSCRIPTIONS: &str = "/subscriptions/";
+/// The end of the path to a topic's subscriptions.
+const SUBSCRIPTIONS_END: &str = "/subscriptions";
 
 /// The whole state of a partition: the sum of its events.
 ///
@@ -420,6 +425,13 @@ impl State {
     pub(crate) fn is_comparing(&self) -> bool {
         let mut topics = self.bus.values().filter_map(|it| it.topic.as_ref());
         topics.any(|it| it.has_matched())
+    }
+
+    /// The Service Bus queues whose names have the path of a subscription. Earlier versions allowed that.
+    pub fn queues_named_as_subscriptions(&self) -> impl Iterator<Item = &EntityName> {
+        let queues = self.bus.values().filter(|it| it.role == Role::Queue);
+        let names = queues.map(|it| &it.name);
+        names.filter(|it| it.name.contains(SUBSCRIPTIONS) || it.name.ends_with(SUBSCRIPTIONS_END))
     }
 
     /// Whether an entity of that name exists.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-use kew_engine::{Command, CountUnit, Timestamp, Turn};
+use kew_engine::{Command, CountUnit, State, Timestamp, Turn};
 use kew_log::{
     AppendError, BootTime, Log, LogFailed, OpenError, Recovery, Replay, ReserveError, Storage,
 };
@@ -66,7 +66,7 @@ impl<T> Partition<T> {
             true => replaying::beside(how, open).map_err(OpenPartitionError::Thread)?,
             false => replaying::alone(how, open),
         };
-        let (log, recovery) = opened?;
+        let (log, mut recovery) = opened?;
         debug_assert_eq!(
             replayed.state.healed_runs(),
             0,
@@ -114,6 +114,8 @@ impl<T> Partition<T> {
         if !partition.state.is_initialized() {
             partition.initialize(secret, wall.max(partition.opened_at))?;
         }
+        let warning = warning_of_names(&partition.state);
+        recovery.warnings.extend(warning);
         Ok((partition, recovery))
     }
 
@@ -155,4 +157,21 @@ impl<T> Partition<T> {
             .append(reservation.epoch, reservation.position, batch.builder)?;
         Ok(self.log.run_commit()?)
     }
+}
+
+/// What to say of queues that hide subscriptions.
+fn warning_of_names(state: &State) -> Option<String> {
+    let mut names: Vec<_> = state.queues_named_as_subscriptions().collect();
+    names.sort();
+    let first = names.first()?;
+    let others = match names.len() - 1 {
+        0 => String::new(),
+        count => format!(", and {count} more like it,"),
+    };
+    Some(format!(
+        "the queue {} of the namespace {}{others} has a name that belongs to a subscription: it works as before, but \
+         no subscription can have that name, and the rights of a topic with the name before it count for it; empty it, \
+         delete it and use another name",
+        first.name, first.account
+    ))
 }

@@ -263,3 +263,30 @@ fn a_snapshot_waits_for_four_times_what_the_last_one_wrote() {
         "{written} after {wrote}"
     );
 }
+
+/// Versions without topics allowed such names.
+#[test]
+fn a_start_names_a_queue_that_has_the_name_of_a_subscription() {
+    let warnings = |names: &[&str]| {
+        let mut driver = Driver::with(FaultyStorage::new(), options());
+        for name in names {
+            driver.ask(create_bus_queue(name)).unwrap();
+        }
+        let storage = driver.storage.kill();
+        let now = Timestamp::from_ms(2_000_000);
+        let opened = Partition::<u32>::open(Arc::new(storage), options(), 1, [1; 16], now);
+        opened.unwrap().1.warnings
+    };
+    assert_eq!(
+        warnings(&["a", "subscriptions/a", "a/subscription/b"]),
+        [""; 0]
+    );
+    let one = warnings(&["a", "t/subscriptions/b"]);
+    assert!(one[0].starts_with("the queue t/subscriptions/b of the namespace ns has a name that"));
+    let all = warnings(&["t/subscriptions", "t/subscriptions/b"]);
+    assert!(
+        all[0]
+            .starts_with("the queue t/subscriptions of the namespace ns, and 1 more like it, has")
+    );
+    assert_eq!((one.len(), all.len()), (1, 1));
+}

@@ -297,7 +297,7 @@ fn a_queue_looks_up_the_ids_of_what_is_forwarded_to_it() {
     p.publish(vec![named("two"), named("three"), text("sys.Label=none")])
         .unwrap();
     p.settle_down();
-    let mut texts = |p: &mut Partition| {
+    let texts = |p: &mut Partition| {
         let all = p.letters("last").into_iter();
         let mut all: Vec<_> = all.map(|(text, _)| text).collect();
         all.sort();
