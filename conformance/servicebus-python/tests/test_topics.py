@@ -20,7 +20,7 @@ from azure.servicebus.management import (
     SqlRuleFilter,
     TrueRuleFilter,
 )
-from conftest import is_empty, missing, take, texts
+from conftest import drop, is_empty, missing, take, texts
 from test_administration import connect
 
 pytestmark = pytest.mark.skipif(not os.environ["KEW_BUS_HTTPS"], reason="no port 443")
