@@ -18,6 +18,8 @@ pub(super) struct Sent {
     pub(super) is_accepted: bool,
     /// The disk was full.
     pub(super) is_refused: bool,
+    /// A check has not found them, so they never arrive.
+    pub(super) is_absent: bool,
 }
 
 /// What became of a copy that a client has received.
@@ -82,6 +84,7 @@ impl Journal {
             completes,
             is_accepted: false,
             is_refused: false,
+            is_absent: false,
         });
         (sent.len() - 1, numbers)
     }
@@ -99,6 +102,11 @@ impl Journal {
 
     pub(super) fn settles(&self, number: u64, how: Settled) {
         self.settled().insert(number, how);
+    }
+
+    /// It has not happened.
+    pub(super) fn does_not_settle(&self, number: u64) {
+        self.settled().remove(&number);
     }
 
     /// The end of a client: the server disappeared, or it refused something.

@@ -9,6 +9,7 @@
 //! - a message that was accepted has its copies in each place that selects it, once, and its dead letters where a session
 //!   is absent or a filter fails;
 //! - messages without an answer have all of these, or none, and so have those of a transaction or a batch, together;
+//! - a copy that is completed together with a publish is gone if that has arrived, and is there otherwise;
 //! - messages that were refused, because the disk was full, have none;
 //! - where a rule changes, a message has one copy at most;
 //! - a copy that was completed is gone, one that was dead-lettered is a dead letter, and others are there.
@@ -184,12 +185,17 @@ impl TopicLoad {
             assert!(has_arrived || !unit.is_accepted, "{unit:?} is lost");
             let is_refused = unit.is_refused;
             assert!(!has_arrived || !is_refused, "{unit:?} was refused");
+            assert!(!has_arrived || !unit.is_absent, "{unit:?} comes late");
+            match unit.completes {
+                Some(copy) if has_arrived => self.journal.settles(copy, Settled::Completed),
+                // Another one may complete that copy later.
+                Some(copy) if !unit.is_absent => self.journal.does_not_settle(copy),
+                Some(_) | None => {}
+            }
             unit.is_accepted = has_arrived;
+            unit.is_absent = !has_arrived;
             if has_arrived {
                 arrived.extend(&unit.numbers);
-                if let Some(completed) = unit.completes {
-                    self.journal.settles(completed, Settled::Completed);
-                }
             }
             for number in &unit.numbers {
                 for ((place, selects), found) in places.iter().zip(&mut found) {
