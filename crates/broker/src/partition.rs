@@ -39,7 +39,7 @@ use kew_planted::{Bug, is_planted};
 use self::batch::{Batch, Writing};
 use self::eviction::Eviction;
 use self::lanes::{Candidate, Lanes};
-use self::loads::{Loaded, Loads};
+use self::loads::{Loaded, Loads, left_alone};
 use self::maintenance::Maintenance;
 pub use self::opening::OpenPartitionError;
 pub use self::options::PartitionOptions;
@@ -277,8 +277,9 @@ impl<T> Partition<T> {
                 tries,
                 ..
             } = candidate;
+            let left_alone = left_alone(&command, &tries);
             let decision = turn.decide(command);
-            self.loads.note_decided(&tries);
+            self.loads.note_left_alone(left_alone);
             if let Some(id) = left {
                 self.release_bodies(id, replies);
             }

@@ -85,6 +85,8 @@ pub(crate) struct World {
     call_may_fail: bool,
     /// Reads of records may fail.
     reads_fail: bool,
+    /// How many loads have failed.
+    loads_failed: u64,
     /// The disk has a limit now.
     is_full: bool,
     /// The disk does nothing before this step.
@@ -169,6 +171,7 @@ impl World {
             dies_after: None,
             call_may_fail: false,
             reads_fail: true,
+            loads_failed: 0,
             is_full: false,
             slow_until: 0,
             damaged_snapshots: Vec::new(),
@@ -361,12 +364,13 @@ impl World {
         let without_due_before = self.partition.decided_without_due_count();
         let end = self.partition.turn(moment, &mut noting, replies);
         let has_moved = self.partition.moved_count() > moved_before;
-        let could_read_due = self.partition.decided_without_due_count() == without_due_before;
-        if !could_read_due && let Some(bus) = &mut self.bus {
+        let has_left_due = self.partition.decided_without_due_count() > without_due_before;
+        if has_left_due && let Some(bus) = &mut self.bus {
             let what = "a command was decided without due work that could not be read";
             bus.checker.note(what);
         }
         let Noting { taken, held, .. } = noting;
+        self.check_left_alone(has_left_due)?;
         if !held.is_empty()
             && let Some(bus) = &mut self.bus
         {
@@ -383,6 +387,8 @@ impl World {
         let decided = ids.len();
         for id in &ids {
             self.order.push_back(*id);
+            let command = self.history.get(id).map(|it| &it.operation.command);
+            let could_read_due = command.is_some_and(|it| self.could_read_due(it));
             if let Some(asked) = self.history.get_mut(id) {
                 let operation = &mut asked.operation;
                 (operation.from, operation.until) = (self.now, self.now);

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kew_engine::bus::{Behind, Unread};
 use kew_engine::{
-    BodyLocation, Command, Group, GroupRead, GroupToRead, Incarnation, Missing, PageNumber, RunId,
-    Taken, Ticked, Tries, Turn,
+    BodyLocation, Command, EntityName, Group, GroupRead, GroupToRead, Incarnation, Missing,
+    PageNumber, RunId, Taken, Ticked, Tries, Turn,
 };
 use kew_log::{BootTime, GroupReader, Job, PageError, PagesRead, PagesToRead};
 
@@ -45,6 +45,8 @@ pub(super) struct Loads {
     read_count: u64,
     /// How many commands were decided without due work that could not be read.
     without_due_count: u64,
+    /// What those of this turn touch.
+    without_due: BTreeSet<EntityName>,
     failing: FailingGroups,
     now: BootTime,
     /// The runs of what was read since the last turn: it stays in memory until the next one has used it.
@@ -74,11 +76,23 @@ pub(super) enum Read {
     Failed(Unread),
 }
 
+/// The entities of a command that is going to be decided without due work that comes before it, because that cannot be
+/// read. None for nearly all commands.
+pub(super) fn left_alone(command: &Command, tries: &Tries) -> Vec<EntityName> {
+    if !tries.has_left_due_alone() {
+        return Vec::new();
+    }
+    let description = command.describe();
+    let entities = description.touches.due_before().iter().copied();
+    entities.cloned().collect()
+}
+
 impl Loads {
     /// Begins a turn, and the pauses of what failed since the last one: a read may take longer than a pause before it
     /// fails.
     pub(super) fn begin_turn(&mut self, now: BootTime) {
         self.now = now;
+        self.without_due.clear();
         self.bodies.begin_turn(now);
         let until = now.plus_ms(RETRY_INTERVAL_MS);
         for group in self.failing.begin_turn(until) {
@@ -135,9 +149,10 @@ impl Loads {
         }
     }
 
-    /// Notes that a command is decided after these tries.
-    pub(super) fn note_decided(&mut self, tries: &Tries) {
-        self.without_due_count += u64::from(tries.has_left_due_alone());
+    /// Notes the entities of a command that was decided without due work.
+    pub(super) fn note_left_alone(&mut self, entities: Vec<EntityName>) {
+        self.without_due_count += u64::from(!entities.is_empty());
+        self.without_due.extend(entities);
     }
 
     /// Looks for bodies behind those that a command misses, if there is room to read them ahead.
@@ -462,6 +477,11 @@ impl<T> Partition<T> {
     /// How many commands were decided since the open although due work that comes before them could not be read.
     pub fn decided_without_due_count(&self) -> u64 {
         self.loads.without_due_count
+    }
+
+    /// Whether a command of the last turn that touches this entity was one of them.
+    pub fn was_without_due(&self, entity: &EntityName) -> bool {
+        self.loads.without_due.contains(entity)
     }
 
     /// Rejects the commands that wait for a read: nothing was done for them.

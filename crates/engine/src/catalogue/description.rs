@@ -66,6 +66,18 @@ pub enum Touches<'a> {
     Bodies,
 }
 
+impl<'a> Touches<'a> {
+    /// The entities whose due work comes before the command: those that it names, but for a destination.
+    pub fn due_before(&self) -> &[&'a EntityName] {
+        match self {
+            Self::Queue(name) | Self::Transfer { from: name, .. } => std::slice::from_ref(name),
+            // They are in order, each once.
+            Self::Queues(names) => names,
+            Self::Catalogue | Self::Account(_) | Self::Bodies => &[],
+        }
+    }
+}
+
 /// Which commands make way for others when much is under way, or when the disk is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {

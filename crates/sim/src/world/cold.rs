@@ -59,7 +59,28 @@ impl World {
 
     /// Whether the disk fails to read what a job is about to load.
     pub(super) fn fails_to_load(&mut self, kind: JobKind) -> bool {
-        kind == JobKind::Load && self.may_be_cold() && self.reads_fail && self.cold.happens(60)
+        let fails =
+            kind == JobKind::Load && self.may_be_cold() && self.reads_fail && self.cold.happens(60);
+        self.loads_failed += u64::from(fails);
+        fails
+    }
+
+    /// Whether all due work that comes before a command of the last turn could be read.
+    pub(super) fn could_read_due(&self, command: &Command) -> bool {
+        let description = command.describe();
+        let mut before = description.touches.due_before().iter();
+        !before.any(|entity| self.partition.was_without_due(entity))
+    }
+
+    /// Commands are decided without due work that comes before them only where the disk fails to read it.
+    pub(super) fn check_left_alone(&self, has_left_any: bool) -> Result<(), Violation> {
+        match has_left_any && self.loads_failed == 0 && self.report.failed_calls == 0 {
+            true => violated!(
+                promise::LIVENESS,
+                "due work was left alone, and no read has failed"
+            ),
+            false => Ok(()),
+        }
     }
 
     /// The commands that wait.

@@ -17,7 +17,6 @@ use super::super::{
 };
 use super::bodies::PASSED_OVER_MAX;
 use super::{By, DueStep, Turn};
-use crate::catalogue::Touches;
 use crate::queues::Walk;
 use crate::table::{Missing, Seen};
 use crate::vocabulary::token::TokenKind;
@@ -102,16 +101,7 @@ impl Turn<'_> {
     ) -> Missing {
         let mut missing = Missing::default();
         let (description, by) = (command.describe(), By::of(command));
-        let name_alone;
-        let names: &[&EntityName] = match &description.touches {
-            Touches::Queue(name) | Touches::Transfer { from: name, .. } => {
-                name_alone = [*name];
-                &name_alone
-            }
-            // They are in order, each once.
-            Touches::Queues(names) => names,
-            Touches::Catalogue | Touches::Account(_) | Touches::Bodies => &[],
-        };
+        let names = description.touches.due_before();
         if description.due_in > 0 {
             let budget = self.due_budget_for(names.len());
             for name in names {
