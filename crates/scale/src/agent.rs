@@ -369,6 +369,11 @@ impl Told {
     fn changes(&mut self, happened: Vec<Happened>, tell: &mut impl FnMut(Note)) {
         let before = std::mem::take(&mut self.failed);
         for happened in happened {
+            if matches!(happened, Happened::Waiting) {
+                // Nothing was tried, so what failed last may fail in the same way later.
+                self.failed.clone_from(&before);
+                continue;
+            }
             if matches!(happened, Happened::Failed(_) | Happened::Full) {
                 let text = happened.to_string();
                 let is_known = before.contains(&text);

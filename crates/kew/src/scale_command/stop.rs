@@ -123,6 +123,7 @@ fn tell(happened: Happened) {
         | Happened::Delayed(_)
         | Happened::Set(_)
         | Happened::Told(_)
+        | Happened::Waiting
         | Happened::Full => {}
     }
 }

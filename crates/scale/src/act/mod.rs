@@ -140,6 +140,8 @@ pub enum Happened {
     Delayed(Duration),
     /// Instances that still stop keep their places, so no other one starts.
     Full,
+    /// Nothing was started, because starts failed or instances ended too early. That was told, so this is no news.
+    Waiting,
     /// Something else that runs the instances has a new number of them.
     Set(u32),
     /// KEDA gets another number of instances when it asks.
@@ -184,6 +186,7 @@ impl fmt::Display for Happened {
                 f,
                 "instances that still stop keep their places: no other one starts before they have ended"
             ),
+            Self::Waiting => write!(f, "no instance starts yet, because the last ones failed"),
             Self::Set(count) => write!(f, "the number of instances was set to {count}"),
             Self::Told(count) => write!(f, "KEDA is told a new number of instances: {count}"),
             Self::Failed(error) => write!(f, "{error}"),

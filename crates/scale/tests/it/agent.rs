@@ -36,6 +36,9 @@ struct World {
     answers_after: Duration,
     /// Why the number cannot be changed, if it cannot.
     fails: Option<&'static str>,
+    /// After such a failure, nothing is tried at so many looks.
+    waits: u32,
+    waited: u32,
     /// What has happened to instances by itself.
     news: VecDeque<Happened>,
     began: Option<Instant>,
@@ -100,6 +103,11 @@ impl Target for Script {
     async fn set(&mut self, count: u32) -> Vec<Happened> {
         let mut world = self.0.lock().unwrap();
         if let Some(fails) = world.fails {
+            if world.waited < world.waits {
+                world.waited += 1;
+                return vec![Happened::Waiting];
+            }
+            world.waited = 0;
             let error = ActError::Elsewhere(fails.to_owned());
             return vec![Happened::Failed(error)];
         }
@@ -540,6 +548,18 @@ async fn a_change_that_fails_again_and_again_is_told_once() {
     });
     agent.pass(30).await;
     assert_eq!(failed(&agent.notes()), ["no space"]);
+}
+
+/// Between two tries, the pause after a failure leaves looks without one.
+#[tokio::test(start_paused = true)]
+async fn a_start_that_fails_is_told_once_although_it_waits_between_its_tries() {
+    let agent = Running::start(Some(300), 0);
+    agent.change(|world| (world.fails, world.waits, world.waited) = (Some("no program"), 2, 2));
+    agent.pass(155).await;
+    let notes = agent.notes();
+    let of_starts = notes.iter().filter(|it| it.starts_with("no "));
+    let of_starts: Vec<&String> = of_starts.collect();
+    assert_eq!(of_starts, ["no program"]);
 }
 
 /// Instances that something else runs get no more tasks, and the reason is named.

@@ -381,7 +381,7 @@ async fn a_program_that_ends_at_once_is_not_started_again_at_once() {
     assert_eq!(delays.count(), 1, "{told:?}");
     tokio::time::advance(Duration::from_millis(999)).await;
     let again = target.set(3).await;
-    assert!(again.is_empty(), "{again:?}");
+    assert!(matches!(again[..], [Happened::Waiting]), "{again:?}");
     assert!(place.files().is_empty());
     tokio::time::advance(Duration::from_millis(1)).await;
     assert_eq!(started(&target.set(1).await).len(), 1);
@@ -403,6 +403,9 @@ async fn a_program_that_is_not_there_is_named() {
     );
     assert!(place.files().is_empty());
     assert_eq!(target.instances().await.unwrap().starting, 0);
+    // The next try is a second later.
+    let happened = target.set(3).await;
+    assert!(matches!(happened[..], [Happened::Waiting]), "{happened:?}");
 }
 
 #[tokio::test]

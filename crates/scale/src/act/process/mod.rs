@@ -143,6 +143,7 @@ impl ProcessTarget {
                     | Happened::Delayed(_)
                     | Happened::Set(_)
                     | Happened::Told(_)
+                    | Happened::Waiting
                     | Happened::Full => {}
                 }
                 tell(happened);
@@ -245,6 +246,9 @@ impl ProcessTarget {
     }
 
     fn start_some(&mut self, count: usize) -> Vec<Happened> {
+                if happened.is_empty() {
+                    happened.push(Happened::Waiting);
+                }
         let mut happened = Vec::new();
         for _ in 0..count {
             if self.pace.wait(Instant::now()).is_some() {
