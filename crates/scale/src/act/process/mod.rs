@@ -293,17 +293,25 @@ impl ProcessTarget {
         happened
     }
 
-    /// Kills those whose time is over.
+    /// Kills those whose time is over. What fails in the same way again is no news.
     fn kill_late(&mut self, now: Instant) -> Vec<Happened> {
         let mut happened = Vec::new();
         for instance in &mut self.instances {
             if matches!(instance.stop, Stop::Until(until) if until <= now) {
-                let (stop, what) = match instance.signal(Signal::KILL) {
-                    Ok(()) => (Stop::Killed, Happened::Killed(instance.named())),
-                    Err(error) => (Stop::Until(now + KILL_RETRY), Happened::Failed(error)),
-                };
-                instance.stop = stop;
-                happened.push(what);
+                match instance.signal(Signal::KILL) {
+                    Ok(()) => {
+                        instance.stop = Stop::Killed;
+                        happened.push(Happened::Killed(instance.named()));
+                    }
+                    Err(error) => {
+                        instance.stop = Stop::Until(now + KILL_RETRY);
+                        let text = error.to_string();
+                        if instance.kill_failed.as_ref() != Some(&text) {
+                            instance.kill_failed = Some(text);
+                            happened.push(Happened::Failed(error));
+                        }
+                    }
+                }
             }
         }
         happened
