@@ -233,12 +233,9 @@ impl ProcessTarget {
         });
         let mut parts = parts.collect::<Vec<_>>().into_iter();
         let mut command = Command::new(parts.next().unwrap_or_default());
-        if let Some(variables) = self.environment.variables() {
-            command.env_clear().envs(variables);
-        }
+        self.environment.give(&mut command, Some(&record.token));
         command
             .args(parts)
-            .env(proc::TOKEN_VARIABLE, &record.token)
             .stdin(Stdio::null())
             // Ctrl-C at the agent's terminal is not for them.
             .process_group(0);
@@ -246,12 +243,12 @@ impl ProcessTarget {
     }
 
     fn start_some(&mut self, count: usize) -> Vec<Happened> {
-                if happened.is_empty() {
-                    happened.push(Happened::Waiting);
-                }
         let mut happened = Vec::new();
         for _ in 0..count {
             if self.pace.wait(Instant::now()).is_some() {
+                if happened.is_empty() {
+                    happened.push(Happened::Waiting);
+                }
                 break;
             }
             if self.instances.len() >= self.maximum {

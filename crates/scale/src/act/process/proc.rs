@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::act::ActError;
 use crate::act::state::Process;
+use crate::config::Own;
 
 /// The variable with the token of an instance.
-pub(super) const TOKEN_VARIABLE: &str = "KEW_INSTANCE";
+const TOKEN_VARIABLE: &str = Own::Instance.name();
 
 /// While a process changes from one program to another, it has no environment for less than a millisecond.
 const EXEC_PATIENCE: Duration = Duration::from_millis(500);
