@@ -199,6 +199,9 @@ impl<S: Sources, T: Target> Agent<S, T> {
             }
         };
         let workers = self.sources.workers();
+        if let Some(workers) = &workers {
+            self.target.answered(&workers.own);
+        }
         let counted = self.target.instances().await;
         let ready = counted.as_ref().ok().map(|it| it.ready);
         if workers.as_ref().is_some_and(|it| !it.are_all_of(ready)) {

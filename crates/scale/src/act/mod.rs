@@ -18,6 +18,7 @@ mod process;
 #[cfg(target_os = "linux")]
 mod state;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -44,11 +45,14 @@ pub trait Target: Send {
     /// If they cannot be counted.
     async fn instances(&mut self) -> Result<Instances, ActError>;
 
-    /// Where the metrics pages of instances are that are ready, as far as the target knows them: each has a port of the
-    /// loopback interface.
+    /// Where the metrics pages of instances are, as far as the target knows them: each has a port of the loopback
+    /// interface.
     fn pages(&mut self) -> Vec<OwnPage> {
         Vec::new()
     }
+
+    /// Takes notice of the instances whose pages have answered: they are ready.
+    fn answered(&mut self, _instances: &BTreeSet<u64>) {}
 
     /// Starts or stops instances until `count` run, as far as that can be done now: the next look asks again. It takes a
     /// bounded time.
@@ -71,6 +75,10 @@ impl<T: Target + ?Sized> Target for Box<T> {
 
     fn pages(&mut self) -> Vec<OwnPage> {
         self.as_mut().pages()
+    }
+
+    fn answered(&mut self, instances: &BTreeSet<u64>) {
+        self.as_mut().answered(instances);
     }
 
     async fn set(&mut self, count: u32) -> Vec<Happened> {

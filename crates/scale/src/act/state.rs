@@ -55,9 +55,12 @@ pub(super) struct Record {
 
 impl Record {
     /// Where its metrics page is.
-    pub(super) fn page(&self) -> Option<OwnPage> {
-        let instance = self.number;
-        self.port.map(|port| OwnPage { instance, port })
+    pub(super) fn page(&self, is_ready: bool) -> Option<OwnPage> {
+        Some(OwnPage {
+            instance: self.number,
+            port: self.port?,
+            is_starting: !is_ready,
+        })
     }
 
     fn text(&self) -> String {

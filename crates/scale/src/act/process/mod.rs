@@ -3,10 +3,12 @@
 mod instance;
 mod proc;
 mod processors;
+mod readiness;
 mod survey;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::RangeInclusive;
 use std::os::unix::process::CommandExt as _;
@@ -21,6 +23,7 @@ use tokio::time::{Instant, sleep_until};
 
 use instance::{Instance, Stop};
 use processors::Processors;
+use readiness::Readiness;
 
 pub use survey::Survey;
 
@@ -40,7 +43,7 @@ pub struct ProcessTarget {
     command: Vec<String>,
     environment: Environment,
     stop_within: Duration,
-    start_delay: Duration,
+    readiness: Readiness,
     ports: Option<RangeInclusive<u16>>,
     maximum: usize,
     state: StateDirectory,
@@ -71,7 +74,7 @@ impl ProcessTarget {
             command: command.map(|it| it.replace("{tasks}", &tasks)).collect(),
             environment: process.environment.clone(),
             stop_within: process.stop_within,
-            start_delay: group.law.start_delay,
+            readiness: Readiness::new(group.law.start_delay),
             ports: process.ports.clone(),
             maximum: usize::try_from(group.law.maximum).unwrap_or(usize::MAX),
             state: StateDirectory::open(&process.state_directory)?,
@@ -358,10 +361,12 @@ impl Target for ProcessTarget {
         let _ = self.note_missing();
         let now = Instant::now();
         let mut found = Instances::default();
+        let numbers = self.instances.iter().map(|it| it.record.number);
+        self.readiness.keep_only(&numbers.collect());
         for instance in self.instances.iter().filter(|it| !it.is_stopping()) {
             let age = instance.age(now);
             self.pace.lives(now, age);
-            match age >= self.start_delay {
+            match self.readiness.is_ready(&instance.record, age) {
                 true => found.ready += 1,
                 false => found.starting += 1,
             }
@@ -375,9 +380,16 @@ impl Target for ProcessTarget {
 
     fn pages(&mut self) -> Vec<OwnPage> {
         let now = Instant::now();
-        let is_ready = |it: &&Instance| !it.is_stopping() && it.age(now) >= self.start_delay;
-        let ready = self.instances.iter().filter(is_ready);
-        ready.filter_map(|it| it.record.page()).collect()
+        let running = self.instances.iter().filter(|it| !it.is_stopping());
+        let page = |it: &Instance| {
+            let is_ready = self.readiness.is_ready(&it.record, it.age(now));
+            it.record.page(is_ready)
+        };
+        running.filter_map(page).collect()
+    }
+
+    fn answered(&mut self, instances: &BTreeSet<u64>) {
+        self.readiness.answered(instances);
     }
 
     async fn set(&mut self, count: u32) -> Vec<Happened> {
