@@ -7,6 +7,8 @@
 mod ages;
 mod command;
 mod http;
+#[cfg(target_os = "linux")]
+mod lock;
 mod number;
 #[cfg(target_os = "linux")]
 mod pace;

@@ -1,7 +1,7 @@
 //! A program on this machine: instances that are processes.
 
 mod instance;
-mod proc;
+pub(super) mod proc;
 mod processors;
 mod readiness;
 mod survey;
@@ -27,6 +27,7 @@ use readiness::Readiness;
 
 pub use survey::Survey;
 
+use super::lock::User;
 use super::pace::Pace;
 use super::state::{Record, StateDirectory, records};
 use super::{ActError, Happened, Stopped, Target};
@@ -62,12 +63,32 @@ impl ProcessTarget {
     ///
     /// If another agent uses the directory, or what runs cannot be found out.
     pub fn open(group: &Group, process: &Process) -> Result<(Self, Vec<Happened>), ActError> {
-        let mut target = Self::locked(group, process)?;
+        Self::open_as(User::Agent, group, process)
+    }
+
+    /// The same, to stop all instances: others are told that, and not that an agent has the directory.
+    ///
+    /// # Errors
+    ///
+    /// As of [`open`](Self::open).
+    pub fn open_to_stop(
+        group: &Group,
+        process: &Process,
+    ) -> Result<(Self, Vec<Happened>), ActError> {
+        Self::open_as(User::Stop, group, process)
+    }
+
+    fn open_as(
+        user: User,
+        group: &Group,
+        process: &Process,
+    ) -> Result<(Self, Vec<Happened>), ActError> {
+        let mut target = Self::locked(user, group, process)?;
         let found = target.adopt()?;
         Ok((target, found))
     }
 
-    fn locked(group: &Group, process: &Process) -> Result<Self, ActError> {
+    fn locked(user: User, group: &Group, process: &Process) -> Result<Self, ActError> {
         let tasks = group.law.tasks_max.to_string();
         let command = process.command.iter();
         Ok(Self {
@@ -77,7 +98,7 @@ impl ProcessTarget {
             readiness: Readiness::new(group.law.start_delay),
             ports: process.ports.clone(),
             maximum: usize::try_from(group.law.maximum).unwrap_or(usize::MAX),
-            state: StateDirectory::open(&process.state_directory)?,
+            state: StateDirectory::open(&process.state_directory, user)?,
             boot: proc::boot_id()?,
             instances: Vec::new(),
             next_number: 1,

@@ -19,7 +19,7 @@ fn target(place: &TempDir) -> ProcessTarget {
     let TargetConfig::Process(process) = &group.target else {
         panic!("{:?}", group.target);
     };
-    ProcessTarget::locked(group, process).unwrap()
+    ProcessTarget::locked(User::Agent, group, process).unwrap()
 }
 
 /// An instance that gets no signals. It has not ended while the returned descriptor is open.
