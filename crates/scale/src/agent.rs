@@ -199,6 +199,9 @@ impl<S: Sources, T: Target> Agent<S, T> {
             }
         };
         let workers = self.sources.workers();
+        if let Some(workers) = &workers {
+            self.target.answered(&workers.own);
+        }
         let counted = self.target.instances().await;
         let ready = counted.as_ref().ok().map(|it| it.ready);
         if workers.as_ref().is_some_and(|it| !it.are_all_of(ready)) {
@@ -369,6 +372,11 @@ impl Told {
     fn changes(&mut self, happened: Vec<Happened>, tell: &mut impl FnMut(Note)) {
         let before = std::mem::take(&mut self.failed);
         for happened in happened {
+            if matches!(happened, Happened::Waiting) {
+                // Nothing was tried, so what failed last may fail in the same way later.
+                self.failed.clone_from(&before);
+                continue;
+            }
             if matches!(happened, Happened::Failed(_) | Happened::Full) {
                 let text = happened.to_string();
                 let is_known = before.contains(&text);

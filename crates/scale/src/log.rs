@@ -26,6 +26,8 @@ pub fn log(group: &str, note: &Note) {
             | Happened::Delayed(_)
             | Happened::Full
             | Happened::Failed(_) => tracing::warn!(group, "{happened}"),
+            // It is not told: see `Told`.
+            Happened::Waiting => tracing::debug!(group, "{happened}"),
         },
     }
 }

@@ -31,6 +31,8 @@ const WINDOW_MAX: Duration = Duration::from_secs(600);
 const TREND_MAX: Duration = Duration::from_secs(1800);
 /// Reports that follow each other sooner count as one: frequent looks would make it expensive, and no better.
 const TREND_STEP: Duration = Duration::from_secs(9);
+/// A time without reports that is so many times as long as the longest one before it is a gap.
+const TREND_GAP: u32 = 3;
 
 #[derive(Clone, Copy, Debug)]
 struct Sample {
@@ -126,6 +128,10 @@ impl Flow {
         if self.trend.back().is_some_and(is_soon) {
             return;
         }
+        if self.is_after_gap(sample.at) {
+            // How arrivals were spread over it is not known, so no line through it says anything.
+            self.trend.clear();
+        }
         self.trend.push_back(sample);
         let too_old = |it: &Sample| sample.at.saturating_sub(it.at) > TREND_MAX;
         while self.trend.front().is_some_and(too_old) {
@@ -138,6 +144,19 @@ impl Flow {
             messages: rate_of(until.arrived.saturating_sub(from.arrived)),
         });
         self.fall = fall_at_least(arrived);
+    }
+
+    /// Whether far more time has passed since the last report of the trend than between any two of them.
+    fn is_after_gap(&self, at: Duration) -> bool {
+        let later = self.trend.iter().skip(1);
+        let between = self.trend.iter().zip(later);
+        let longest = between.map(|(from, until)| until.at.saturating_sub(from.at));
+        let since_last = self.trend.back().map(|it| at.saturating_sub(it.at));
+        // Of one report, nothing is known.
+        longest
+            .max()
+            .zip(since_last)
+            .is_some_and(|(longest, since)| since > longest * TREND_GAP)
     }
 
     fn forget(&mut self) {
@@ -294,6 +313,29 @@ mod tests {
         );
         assert!(flow.samples.len() <= 602, "{}", flow.samples.len());
         assert!(flow.fall().is_some());
+    }
+
+    /// The source could not be read meanwhile. Two reports in a row may be missing.
+    #[test]
+    fn a_gap_ends_the_slope() {
+        // 20 messages a second, and each minute 0.6 fewer.
+        let at = |second: u64| (second, arrived(20 * second - second * second / 200));
+        let looks = |missing: u64| {
+            let before = (0..=1000).step_by(10);
+            let after = (1010..1500)
+                .step_by(10)
+                .filter(move |it| *it >= 1010 + 10 * missing);
+            before.chain(after)
+        };
+        let falls = |missing, until| {
+            let flow = flow(looks(missing).filter(|it| *it <= until).map(at));
+            flow.fall().is_some_and(|it| it > 0.0)
+        };
+        assert!(falls(0, 1010) && falls(2, 1030));
+        assert!(!falls(3, 1040) && !falls(3, 1490));
+        // It begins again after the gap, and needs as long as at first.
+        let flow = flow(looks(3).chain((1500..2000).step_by(10)).map(at));
+        assert!(flow.fall().is_some_and(|it| it > 0.0));
     }
 
     #[test]

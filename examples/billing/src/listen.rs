@@ -24,9 +24,6 @@ use crate::program::print_line;
 /// A message is never buried because programs died with it: only for what it is.
 const ATTEMPTS_MAX: u32 = 1_000;
 
-/// Messages of a program that died come back unannounced.
-const RECHECK: Duration = Duration::from_secs(30);
-
 /// The shortest time between announcements of one program for one queue.
 const ANNOUNCED_EVERY: Duration = Duration::from_millis(500);
 
@@ -65,7 +62,7 @@ where
             first: Duration::from_secs(1),
             maximum: Duration::from_secs(30),
         })
-        .recheck(Some(RECHECK));
+        .recheck(Some(place.recheck));
     let Some(bus) = &place.bus else {
         return Ok(builder.build());
     };

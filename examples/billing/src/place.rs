@@ -52,7 +52,14 @@ pub struct Settings {
     /// Bytes after compression that a message has itself. A longer one is an object that the message names.
     #[arg(long, env = "BILLING_INLINE_BYTES", default_value_t = INLINE_BYTES)]
     pub inline_bytes: usize,
+    /// Seconds between two looks at an idle queue without an announcement. Messages of a program that died come back
+    /// unannounced.
+    #[arg(long, env = "BILLING_RECHECK_S", default_value_t = RECHECK_S, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub recheck_s: u32,
 }
+
+/// Seconds between two looks without an announcement, by default.
+pub const RECHECK_S: u32 = 30;
 
 /// What a message of Queue Storage has room for, also in base64 and with its envelope.
 pub const INLINE_BYTES: usize = 24 << 10;
@@ -83,6 +90,8 @@ pub struct Place {
     pub data: PathBuf,
     /// How long a program may have a message.
     pub timeout: Duration,
+    /// How often an idle program looks without an announcement.
+    pub recheck: Duration,
 }
 
 impl Settings {
@@ -97,6 +106,7 @@ impl Settings {
             inline_bytes: self.inline_bytes,
             data: self.data.clone(),
             timeout: Duration::from_secs(self.timeout_s.into()),
+            recheck: Duration::from_secs(self.recheck_s.into()),
         })
     }
 }

@@ -10,7 +10,7 @@ use clap::Args;
 
 use crate::archive::Format;
 use crate::cli::{Amount, IDLE_AFTER_S, bind, plan_of, report};
-use crate::place::{INLINE_BYTES, Place, Settings};
+use crate::place::{INLINE_BYTES, Place, RECHECK_S, Settings};
 use crate::program::{print_line, stop_requested};
 use crate::supervise::Supervisor;
 use crate::{measure, page, submit};
@@ -79,6 +79,7 @@ async fn all<F: Format>(args: &RunArgs, programs: &mut Supervisor) -> Result<()>
         bus: Some(services.bus.clone()),
         timeout_s: plan.timeout_s,
         inline_bytes: plan.inline_bytes,
+        recheck_s: RECHECK_S,
     };
     let kew = plan.queue_storage();
     let place = settings.place()?;

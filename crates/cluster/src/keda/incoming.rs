@@ -1,18 +1,19 @@
-//! Connections of KEDA, of which only so many are open at a time.
+//! Connections of KEDA, of which only so many are open at a time: see [`places`](super::places).
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::{Sleep, sleep};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
+
+use super::places::{Caller, Place, Places};
 
 /// Connections at the same time. KEDA's operator has one.
 const CONNECTIONS_MAX: usize = 64;
@@ -29,27 +30,25 @@ pub(super) struct Connection {
     stream: TcpStream,
     /// Until when how many bytes must come, until they have.
     opening: Option<(Pin<Box<Sleep>>, usize)>,
-    _place: OwnedSemaphorePermit,
+    place: Place,
+    has_ended: bool,
 }
 
-/// Accepts connections while the stream is used. The next one waits until there is a place for it.
+/// Accepts connections while the stream is used. If there are as many as may be, another one ends for the next.
 pub(super) fn incoming(listener: TcpListener) -> impl Stream<Item = Result<Connection, io::Error>> {
     let (accepted, connections) = mpsc::channel(1);
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let places = Places::new(CONNECTIONS_MAX);
     tokio::spawn(async move {
         loop {
             let next = async {
-                let place = places
-                    .clone()
-                    .acquire_owned()
-                    .await
-                    .map_err(io::Error::other)?;
                 let (stream, _) = listener.accept().await?;
                 stream.set_nodelay(true)?;
+                let place = places.take().await?;
                 Ok::<_, io::Error>(Connection {
                     stream,
                     opening: Some((Box::pin(sleep(PREFACE_WITHIN)), PREFACE)),
-                    _place: place,
+                    place,
+                    has_ended: false,
                 })
             };
             let next = tokio::select! {
@@ -72,10 +71,26 @@ pub(super) fn incoming(listener: TcpListener) -> impl Stream<Item = Result<Conne
     ReceiverStream::new(connections)
 }
 
-impl Connected for Connection {
-    type ConnectInfo = ();
+impl Connection {
+    /// An error as soon as another connection gets its place.
+    fn check_place(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        self.has_ended = self.has_ended || Pin::new(&mut self.place.leave).poll(context).is_ready();
+        match self.has_ended {
+            true => Err(io::Error::new(
+                io::ErrorKind::ConnectionAborted,
+                "another connection gets the place of this one",
+            )),
+            false => Ok(()),
+        }
+    }
+}
 
-    fn connect_info(&self) {}
+impl Connected for Connection {
+    type ConnectInfo = Caller;
+
+    fn connect_info(&self) -> Caller {
+        self.place.caller()
+    }
 }
 
 impl AsyncRead for Connection {
@@ -84,6 +99,7 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        self.check_place(context)?;
         let before = into.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, into);
         let Some((end, missing)) = &mut self.opening else {
@@ -99,6 +115,7 @@ impl AsyncRead for Connection {
         }
         if *missing == 0 {
             self.opening = None;
+            self.place.opened();
         }
         read
     }
@@ -110,10 +127,12 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.check_place(context)?;
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check_place(context)?;
         Pin::new(&mut self.stream).poll_flush(context)
     }
 

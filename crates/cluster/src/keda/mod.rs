@@ -4,6 +4,7 @@
 //! the agent knows a number, each question is answered with an error: KEDA then leaves what runs as it is.
 
 mod incoming;
+mod places;
 mod service;
 
 use async_trait::async_trait;

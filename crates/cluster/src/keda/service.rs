@@ -11,6 +11,7 @@ use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use super::incoming::incoming;
+use super::places::Caller;
 use super::protocol::external_scaler_server::{ExternalScaler, ExternalScalerServer};
 use super::protocol::{
     GetMetricSpecResponse, GetMetricsRequest, GetMetricsResponse, IsActiveResponse, MetricSpec,
@@ -53,11 +54,17 @@ pub(super) async fn serve(
 
 impl Scaler {
     /// Whether the trigger means this group. A wrong port would scale it by another group's queues.
-    fn check(&self, of: Option<&ScaledObjectRef>) -> Result<(), Status> {
+    fn check<T>(&self, request: &Request<T>, of: Option<&ScaledObjectRef>) -> Result<(), Status> {
         let of = of.ok_or_else(|| Status::invalid_argument("the request names no ScaledObject"))?;
         let object = format!("{}/{}", of.namespace, of.name);
         match of.scaler_metadata.get(GROUP) {
-            Some(group) if *group == self.group => Ok(()),
+            Some(group) if *group == self.group => {
+                // One that knows the group is KEDA, and keeps its place.
+                if let Some(caller) = request.extensions().get::<Caller>() {
+                    caller.asked();
+                }
+                Ok(())
+            }
             Some(group) => Err(Status::not_found(format!(
                 "the trigger of {object} has the group {group:?}, and this address serves {:?}",
                 self.group
@@ -86,7 +93,7 @@ impl ExternalScaler for Scaler {
         &self,
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<IsActiveResponse>, Status> {
-        self.check(Some(request.get_ref()))?;
+        self.check(&request, Some(request.get_ref()))?;
         let result = self.wanted()? > 0;
         Ok(Response::new(IsActiveResponse { result }))
     }
@@ -98,7 +105,7 @@ impl ExternalScaler for Scaler {
         &self,
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<Self::StreamIsActiveStream>, Status> {
-        self.check(Some(request.get_ref()))?;
+        self.check(&request, Some(request.get_ref()))?;
         let mut before = None;
         let changes = WatchStream::new(self.wanted.clone()).filter_map(move |wanted| {
             let result = wanted? > 0;
@@ -112,7 +119,7 @@ impl ExternalScaler for Scaler {
         &self,
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<GetMetricSpecResponse>, Status> {
-        self.check(Some(request.get_ref()))?;
+        self.check(&request, Some(request.get_ref()))?;
         let spec = MetricSpec {
             metric_name: METRIC.to_owned(),
             target_size: 1,
@@ -126,12 +133,12 @@ impl ExternalScaler for Scaler {
         &self,
         request: Request<GetMetricsRequest>,
     ) -> Result<Response<GetMetricsResponse>, Status> {
-        let request = request.get_ref();
-        self.check(request.scaled_object_ref.as_ref())?;
-        if request.metric_name != METRIC {
+        let asked = request.get_ref();
+        self.check(&request, asked.scaled_object_ref.as_ref())?;
+        if asked.metric_name != METRIC {
             return Err(Status::not_found(format!(
                 "there is no metric {:?}: the metric is {METRIC:?}",
-                request.metric_name
+                asked.metric_name
             )));
         }
         let wanted = self.wanted()?;

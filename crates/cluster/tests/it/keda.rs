@@ -300,6 +300,36 @@ async fn silent_connections_give_their_places_back() {
     drop(silent);
 }
 
+/// They begin as clients of HTTP/2 do, and answer pings, so they never seem dead. Some ask about another group.
+#[tokio::test]
+async fn clients_that_ask_nothing_give_way() {
+    let mut scaler = Scaler::start(2).await;
+    scaler.target.hold(2);
+    let mut stream = scaler.stream().await;
+    assert!(next(&mut stream).await);
+    let mut idle = Vec::new();
+    for round in 0..140 {
+        let mut client = client(&scaler.target).await;
+        if round % 2 == 0 {
+            let other = object_with(&[("group", "orders")]);
+            let refused = timeout(PATIENCE, client.is_active(other)).await;
+            let refused = refused.expect("an answer in time").unwrap_err();
+            assert_eq!(refused.code(), Code::NotFound, "{refused}");
+        }
+        idle.push(client);
+    }
+    // Others are served, also several one after the other.
+    for _ in 0..3 {
+        let late = async { client(&scaler.target).await.is_active(object()).await };
+        let answered = timeout(PATIENCE, late).await.expect("a place in time");
+        assert!(answered.unwrap().into_inner().result);
+    }
+    // KEDA's connection was there first, and nothing has happened to it.
+    scaler.target.set(0).await;
+    assert!(!next(&mut stream).await);
+    drop(idle);
+}
+
 /// KEDA then goes on with its questions.
 #[tokio::test]
 async fn a_stream_of_specifications_is_not_implemented() {

@@ -49,7 +49,7 @@ pub(super) fn stop(file: &Path) -> Result<()> {
 async fn runner(group: &Group) -> Result<Runner> {
     match &group.target {
         TargetConfig::Process(process) => {
-            let opened = ProcessTarget::open(group, process);
+            let opened = ProcessTarget::open_to_stop(group, process);
             let (target, _) = opened.map_err(|error| in_group(group, error))?;
             Ok(Runner::Agent(Box::new(target)))
         }
@@ -123,6 +123,7 @@ fn tell(happened: Happened) {
         | Happened::Delayed(_)
         | Happened::Set(_)
         | Happened::Told(_)
+        | Happened::Waiting
         | Happened::Full => {}
     }
 }

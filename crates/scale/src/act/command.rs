@@ -17,7 +17,7 @@ use crate::config;
 /// What a program may print on standard output, in bytes. Of its errors, so many are kept.
 const OUTPUT_MAX: usize = 4 << 10;
 /// The variable with the number.
-const NUMBER_VARIABLE: &str = "KEW_INSTANCES";
+const NUMBER_VARIABLE: &str = config::Own::Instances.name();
 
 /// Counts and changes instances with programs. Each is waited for, within a bounded time.
 #[derive(Debug)]
@@ -40,14 +40,10 @@ impl CommandTarget {
     async fn run(&self, program: &[String], number: Option<u32>) -> Result<String, String> {
         let mut parts = program.iter();
         let mut command = Command::new(parts.next().map_or("", String::as_str));
-        if let Some(variables) = self.config.environment.variables() {
-            command.env_clear().envs(variables);
-        }
+        let number = number.map(|it| it.to_string());
+        let environment = &self.config.environment;
+        environment.give(command.as_std_mut(), number.as_deref());
         command.args(parts);
-        match number {
-            Some(number) => command.env(NUMBER_VARIABLE, number.to_string()),
-            None => command.env_remove(NUMBER_VARIABLE),
-        };
         run(command, self.config.timeout).await
     }
 

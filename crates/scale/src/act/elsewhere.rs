@@ -26,6 +26,15 @@ impl ProcessTarget {
         Err(ActError::NotLinux)
     }
 
+    /// Refuses.
+    ///
+    /// # Errors
+    ///
+    /// Always.
+    pub fn open_to_stop(_: &Group, _: &Process) -> Result<(Self, Vec<Happened>), ActError> {
+        Err(ActError::NotLinux)
+    }
+
     /// Stops all instances.
     pub async fn stop_all(&mut self, _: impl FnMut(Happened)) -> Stopped {
         match self.0 {}

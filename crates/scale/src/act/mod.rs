@@ -7,6 +7,8 @@
 mod ages;
 mod command;
 mod http;
+#[cfg(target_os = "linux")]
+mod lock;
 mod number;
 #[cfg(target_os = "linux")]
 mod pace;
@@ -18,6 +20,7 @@ mod process;
 #[cfg(target_os = "linux")]
 mod state;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -44,11 +47,14 @@ pub trait Target: Send {
     /// If they cannot be counted.
     async fn instances(&mut self) -> Result<Instances, ActError>;
 
-    /// Where the metrics pages of instances are that are ready, as far as the target knows them: each has a port of the
-    /// loopback interface.
+    /// Where the metrics pages of instances are, as far as the target knows them: each has a port of the loopback
+    /// interface.
     fn pages(&mut self) -> Vec<OwnPage> {
         Vec::new()
     }
+
+    /// Takes notice of the instances whose pages have answered: they are ready.
+    fn answered(&mut self, _instances: &BTreeSet<u64>) {}
 
     /// Starts or stops instances until `count` run, as far as that can be done now: the next look asks again. It takes a
     /// bounded time.
@@ -71,6 +77,10 @@ impl<T: Target + ?Sized> Target for Box<T> {
 
     fn pages(&mut self) -> Vec<OwnPage> {
         self.as_mut().pages()
+    }
+
+    fn answered(&mut self, instances: &BTreeSet<u64>) {
+        self.as_mut().answered(instances);
     }
 
     async fn set(&mut self, count: u32) -> Vec<Happened> {
@@ -140,6 +150,8 @@ pub enum Happened {
     Delayed(Duration),
     /// Instances that still stop keep their places, so no other one starts.
     Full,
+    /// Nothing was started, because starts failed or instances ended too early. That was told, so this is no news.
+    Waiting,
     /// Something else that runs the instances has a new number of them.
     Set(u32),
     /// KEDA gets another number of instances when it asks.
@@ -184,6 +196,7 @@ impl fmt::Display for Happened {
                 f,
                 "instances that still stop keep their places: no other one starts before they have ended"
             ),
+            Self::Waiting => write!(f, "no instance starts yet, because the last ones failed"),
             Self::Set(count) => write!(f, "the number of instances was set to {count}"),
             Self::Told(count) => write!(f, "KEDA is told a new number of instances: {count}"),
             Self::Failed(error) => write!(f, "{error}"),

@@ -7,28 +7,23 @@
 //! A user who can write in the directory decides which processes get signals. So it must belong to the user of the
 //! agent, and nobody else may write in it. Links are not followed.
 //!
-//! The file `lock` is locked while an agent uses the directory. A child inherits the lock until it runs its own program.
+//! An agent has the directory's lock while it uses it: see `lock`. A child inherits the lock until it runs its own program.
 //! So an agent that gets the lock sees the tokens of all instances that the agent before has started.
 
-use std::fs::{self, File, TryLockError};
-use std::io::{self, Read as _, Seek as _, Write as _};
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
 use super::ActError;
+use super::lock::{User, lock};
 use crate::config::OwnPage;
 
-const LOCK: &str = "lock";
 const INSTANCE: &str = "instance-";
 /// What a file has while it is written.
 const UNFINISHED: &str = ".new";
-
-/// The lock of an agent that was killed is free as soon as the system has ended it.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
-const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 /// A process, such that no other one is ever the same.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -55,9 +50,12 @@ pub(super) struct Record {
 
 impl Record {
     /// Where its metrics page is.
-    pub(super) fn page(&self) -> Option<OwnPage> {
-        let instance = self.number;
-        self.port.map(|port| OwnPage { instance, port })
+    pub(super) fn page(&self, is_ready: bool) -> Option<OwnPage> {
+        Some(OwnPage {
+            instance: self.number,
+            port: self.port?,
+            is_starting: !is_ready,
+        })
     }
 
     fn text(&self) -> String {
@@ -152,14 +150,14 @@ pub(super) struct StateDirectory {
 
 impl StateDirectory {
     /// Creates it if it is missing, and locks it.
-    pub(super) fn open(path: &Path) -> Result<Self, ActError> {
+    pub(super) fn open(path: &Path, user: User) -> Result<Self, ActError> {
         let failed = |what| move |error| ActError::file(what, path, error);
         let mut create = fs::DirBuilder::new();
         let created = create.recursive(true).mode(0o700).create(path);
         created.map_err(failed("create"))?;
         let directory = File::open(path).map_err(failed("open"))?;
         check_access(path, &directory)?;
-        let lock = lock(path)?;
+        let lock = lock(path, user)?;
         let state = Self {
             path: path.to_owned(),
             directory,
@@ -225,54 +223,12 @@ impl StateDirectory {
     }
 }
 
-/// Locks the directory, and notes in the file who has it.
-fn lock(directory: &Path) -> Result<File, ActError> {
-    let path = directory.join(LOCK);
-    let failed = |what| {
-        let path = path.clone();
-        move |error| ActError::file(what, &path, error)
-    };
-    let mut options = File::options();
-    options.read(true).write(true).create(true).truncate(false);
-    options.mode(0o600).custom_flags(no_links());
-    let mut file = options.open(&path).map_err(failed("open"))?;
-    check_regular(&file).map_err(failed("open"))?;
-    let since = Instant::now();
-    loop {
-        match file.try_lock() {
-            Ok(()) => break,
-            Err(TryLockError::WouldBlock) if since.elapsed() < LOCK_PATIENCE => {
-                std::thread::sleep(LOCK_RETRY);
-            }
-            Err(TryLockError::WouldBlock) => {
-                let mut holder = String::new();
-                let _ = file.read_to_string(&mut holder);
-                let path = directory.to_owned();
-                let holder = match holder.trim().parse::<u32>() {
-                    Ok(pid) => format!("the agent with PID {pid}"),
-                    Err(_) => "another agent".to_owned(),
-                };
-                return Err(ActError::InUse { path, holder });
-            }
-            Err(TryLockError::Error(error)) => return Err(failed("lock")(error)),
-        }
-    }
-    let mut note = || {
-        file.set_len(0)?;
-        file.rewind()?;
-        writeln!(file, "{}", std::process::id())
-    };
-    // It only helps a person. A full disk must not keep `kew scale stop` from its work.
-    let _ = note();
-    Ok(file)
-}
-
 /// Flags to open a file that may have been put there by somebody else: no link is followed, and a pipe does not block.
-fn no_links() -> i32 {
+pub(super) fn no_links() -> i32 {
     (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()
 }
 
-fn check_regular(file: &File) -> io::Result<()> {
+pub(super) fn check_regular(file: &File) -> io::Result<()> {
     match file.metadata()?.is_file() {
         true => Ok(()),
         false => Err(io::Error::other("it is no regular file")),
@@ -335,7 +291,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_in_the_order_of_starts() {
         let place = tempfile::tempdir().unwrap();
-        let state = StateDirectory::open(place.path()).unwrap();
+        let state = StateDirectory::open(place.path(), User::Agent).unwrap();
         let process = Process {
             pid: 7,
             start_ticks: u64::MAX,
@@ -383,7 +339,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("instance-x.new");
         fs::write(&path, "number=").unwrap();
-        let state = StateDirectory::open(place.path()).unwrap();
+        let state = StateDirectory::open(place.path(), User::Agent).unwrap();
         assert!(!path.exists());
         assert_eq!(records(state.path(), BOOT).unwrap(), []);
     }
@@ -392,7 +348,7 @@ mod tests {
     #[test]
     fn a_copy_of_a_file_is_no_other_instance() {
         let place = tempfile::tempdir().unwrap();
-        let state = StateDirectory::open(place.path()).unwrap();
+        let state = StateDirectory::open(place.path(), User::Agent).unwrap();
         let only = record("5f", 1, None);
         state.write(&only).unwrap();
         for copy in ["instance-5f~", "instance-5f.bak", "instance-5f (copy)"] {
@@ -407,7 +363,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         for mode in [0o770, 0o707] {
             fs::set_permissions(place.path(), fs::Permissions::from_mode(mode)).unwrap();
-            let opened = StateDirectory::open(place.path()).map(drop);
+            let opened = StateDirectory::open(place.path(), User::Agent).map(drop);
             let read = records(place.path(), BOOT).map(drop);
             for refused in [opened, read] {
                 let error = refused.unwrap_err().to_string();
@@ -417,7 +373,7 @@ mod tests {
         }
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
         fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(StateDirectory::open(place.path()).is_ok());
+        assert!(StateDirectory::open(place.path(), User::Agent).is_ok());
         let other = access(5, 0o40700, 0).unwrap_err();
         assert!(
             other.starts_with("belongs to user 5, and this process runs as user 0: "),
@@ -429,12 +385,12 @@ mod tests {
     fn a_link_is_not_followed_and_a_pipe_does_not_block() {
         let place = tempfile::tempdir().unwrap();
         let state = place.path().join("state");
-        drop(StateDirectory::open(&state).unwrap());
+        drop(StateDirectory::open(&state, User::Agent).unwrap());
         let victim = place.path().join("victim");
         fs::write(&victim, "precious").unwrap();
         fs::remove_file(state.join("lock")).unwrap();
         std::os::unix::fs::symlink(&victim, state.join("lock")).unwrap();
-        assert!(StateDirectory::open(&state).is_err());
+        assert!(StateDirectory::open(&state, User::Agent).is_err());
         assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
         fs::write(&victim, record("x", 1, None).text()).unwrap();
         std::os::unix::fs::symlink(&victim, state.join("instance-x")).unwrap();
@@ -445,41 +401,5 @@ mod tests {
         assert!(made.unwrap().success());
         let error = records(&state, BOOT).unwrap_err().to_string();
         assert!(error.ends_with("it is no regular file"), "{error}");
-    }
-
-    /// The test runs itself again, with a limit of 0 for the size of files.
-    #[test]
-    fn the_lock_needs_no_room_on_the_disk() {
-        const PLACE: &str = "KEW_TEST_PLACE";
-        if let Some(place) = std::env::var_os(PLACE) {
-            assert!(fs::write(Path::new(&place).join("x"), "x").is_err());
-            StateDirectory::open(&Path::new(&place).join("state")).unwrap();
-            return;
-        }
-        let place = tempfile::tempdir().unwrap();
-        let mut command = std::process::Command::new("sh");
-        command.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "sh"]);
-        command.arg(std::env::current_exe().unwrap());
-        command.args([
-            "--exact",
-            "act::state::tests::the_lock_needs_no_room_on_the_disk",
-        ]);
-        // Its output may be a file, too.
-        command.stdout(std::process::Stdio::null());
-        command.stderr(std::process::Stdio::null());
-        let status = command.env(PLACE, place.path()).status().unwrap();
-        assert!(status.success());
-        assert!(place.path().join("state/lock").exists());
-    }
-
-    #[test]
-    fn one_agent_at_a_time() {
-        let place = tempfile::tempdir().unwrap();
-        let first = StateDirectory::open(place.path()).unwrap();
-        let error = StateDirectory::open(place.path()).unwrap_err().to_string();
-        let pid = format!("the agent with PID {}", std::process::id());
-        assert!(error.contains(&pid), "{error}");
-        drop(first);
-        assert!(StateDirectory::open(place.path()).is_ok());
     }
 }

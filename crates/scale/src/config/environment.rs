@@ -3,17 +3,46 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt;
+use std::process::Command;
 
 use super::check::{Checked, Checker};
 use super::raw::At;
 use super::values;
 
-/// Variables that the agent sets itself.
-const OWN: [&str; 2] = ["KEW_INSTANCE", "KEW_INSTANCES"];
+/// A variable that the agent sets itself. Each kind of target has its own, and gets no other one: an agent can be an
+/// instance itself, or be started by a program that changes the number.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Own {
+    /// The token of an instance.
+    Instance,
+    /// The number of instances.
+    Instances,
+}
+
+impl Own {
+    const ALL: [Self; 2] = [Self::Instance, Self::Instances];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Instance => "KEW_INSTANCE",
+            Self::Instances => "KEW_INSTANCES",
+        }
+    }
+
+    /// What gets it.
+    fn of(self) -> &'static str {
+        match self {
+            Self::Instance => "instances of the target process",
+            Self::Instances => "programs of the target command",
+        }
+    }
+}
 
 /// What a program gets of the agent's environment, and beside it.
-#[derive(Clone, Default, Eq, PartialEq)]
+#[derive(Clone, Eq, PartialEq)]
 pub struct Environment {
+    /// What the agent sets for it.
+    own: Own,
     /// The variables that the file names. Without a value: that of the agent, if it has one.
     named: Option<Vec<(String, Option<String>)>>,
 }
@@ -27,22 +56,38 @@ impl fmt::Debug for Environment {
 }
 
 impl Environment {
-    /// The variables that the program gets and no others, or `None` if it gets those of the agent.
-    pub(crate) fn variables(&self) -> Option<Vec<(String, OsString)>> {
-        let named = self.named.as_ref()?.iter();
-        let set = named.filter_map(|(name, value)| {
-            let value = value.as_ref().map(OsString::from);
-            Some((name.clone(), value.or_else(|| std::env::var_os(name))?))
-        });
-        Some(set.collect())
+    /// Sets the environment of a program: the variables that the file names or those of the agent, and the own one of
+    /// the target, if it has a value.
+    pub(crate) fn give(&self, command: &mut Command, own: Option<&str>) {
+        match &self.named {
+            Some(named) => {
+                let set = named.iter().filter_map(|(name, value)| {
+                    let value = value.as_ref().map(OsString::from);
+                    Some((name, value.or_else(|| std::env::var_os(name))?))
+                });
+                command.env_clear().envs(set);
+            }
+            None => {
+                for of_agent in Own::ALL {
+                    command.env_remove(of_agent.name());
+                }
+            }
+        }
+        if let Some(value) = own {
+            command.env(self.own.name(), value);
+        }
     }
 }
 
 impl Checker<'_> {
     /// `NAME` is passed on, and `NAME=VALUE` is set. Errors show no value: it may be a secret.
-    pub(super) fn environment(self, raw: Option<&At<Vec<At<String>>>>) -> Checked<Environment> {
+    pub(super) fn environment(
+        self,
+        own: Own,
+        raw: Option<&At<Vec<At<String>>>>,
+    ) -> Checked<Environment> {
         let Some(at) = raw else {
-            return Ok(Environment::default());
+            return Ok(Environment { own, named: None });
         };
         let mut names = BTreeSet::new();
         let named = at.get_ref().iter().map(|at| {
@@ -54,8 +99,10 @@ impl Checker<'_> {
                 "environment has an entry without a valid name: write NAME, which is passed on, or NAME=VALUE, with letters, digits \
                  and \"_\" in the name"
                     .to_owned()
-            } else if OWN.contains(&name) {
+            } else if name == own.name() {
                 format!("environment has {name}, which the agent sets: leave it out")
+            } else if let Some(other) = Own::ALL.into_iter().find(|it| name == it.name()) {
+                format!("environment has {name}, which only {} get: leave it out", other.of())
             } else if !names.insert(name.to_owned()) {
                 format!("environment has {name} twice")
             } else if value.as_ref().is_some_and(|it| it.contains('\0')) {
@@ -66,7 +113,7 @@ impl Checker<'_> {
             Err(self.error(at, what))
         });
         let named = Some(named.collect::<Checked<Vec<_>>>()?);
-        Ok(Environment { named })
+        Ok(Environment { own, named })
     }
 }
 
@@ -77,7 +124,8 @@ mod tests {
     #[test]
     fn values_are_not_shown() {
         let named = Some(vec![("KEY".to_owned(), Some("secret".to_owned()))]);
-        let shown = format!("{:?}", Environment { named });
+        let own = Own::Instance;
+        let shown = format!("{:?}", Environment { own, named });
         assert_eq!(shown, r#"{"KEY"}"#);
     }
 }

@@ -22,6 +22,7 @@ use error::Document;
 
 pub use connection::{Connection, Variable};
 pub use environment::Environment;
+pub(crate) use environment::Own;
 pub use error::{ConfigError, Place};
 pub use page_url::{OwnPage, PageUrl};
 pub(crate) use target::PORT;

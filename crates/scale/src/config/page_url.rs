@@ -64,4 +64,6 @@ pub struct OwnPage {
     pub instance: u64,
     /// A port of 127.0.0.1.
     pub port: u16,
+    /// Whether the instance still starts: that its page does not answer is no failure then.
+    pub is_starting: bool,
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::check::{Checked, Checker};
-use super::environment::Environment;
+use super::environment::{Environment, Own};
 use super::error::Place;
 use super::raw::{self, At};
 use super::values;
@@ -258,7 +258,7 @@ impl Checker<'_> {
             state_directory: directory.get_ref().into(),
             stop_within: self.duration("stop_within", stop_within, STOP_WITHIN_DEFAULT, bounds)?,
             ports: self.ports(raw, maximum)?,
-            environment: self.environment(raw.environment.as_ref())?,
+            environment: self.environment(Own::Instance, raw.environment.as_ref())?,
         })
     }
 
@@ -316,7 +316,7 @@ impl Checker<'_> {
         Ok(Command {
             count: self.program("count", &raw.count)?,
             set: self.program("set", &raw.set)?,
-            environment: self.environment(raw.environment.as_ref())?,
+            environment: self.environment(Own::Instances, raw.environment.as_ref())?,
             timeout: self.timeout(raw.timeout.as_ref())?,
             places: (self.place(&raw.count), self.place(&raw.set)),
         })

@@ -53,14 +53,16 @@ struct Host {
     url: PageUrl,
     /// Whether the addresses that are asked are of IPv6, as soon as one has answered.
     family: Option<bool>,
-    /// The number of the instance, if the target has started it.
-    instance: Option<u64>,
+    /// The page of an instance that the target has started.
+    own: Option<OwnPage>,
 }
 
 /// One address.
 pub(super) struct Instance {
     /// Address, port and path. Two hosts can have the same.
     pub(super) name: String,
+    /// If the target has started it.
+    pub(super) own: Option<OwnPage>,
     /// The index of its host.
     host: usize,
     is_v6: Option<bool>,
@@ -148,11 +150,12 @@ impl Hosts {
                 url.host = address.to_string();
             }
             Instance {
-                name: match host.instance {
+                name: match host.own {
                     // Its port may have been that of another one.
-                    Some(number) => format!("instance {number}"),
+                    Some(OwnPage { instance, .. }) => format!("instance {instance}"),
                     None => format!("{} {}{}", url.host, url.port, url.path),
                 },
+                own: host.own,
                 host: index,
                 is_v6: is_v6(&address),
                 page: Page {
@@ -185,7 +188,7 @@ impl Host {
         Self {
             url,
             family: None,
-            instance: None,
+            own: None,
         }
     }
 
@@ -193,7 +196,7 @@ impl Host {
         Self {
             url: PageUrl::local(page.port),
             family: None,
-            instance: Some(page.instance),
+            own: Some(*page),
         }
     }
 }

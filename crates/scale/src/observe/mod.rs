@@ -8,6 +8,7 @@ mod page;
 mod storage;
 mod workers;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -67,7 +68,9 @@ pub trait Sources: Send {
 pub struct Workers {
     /// Instances that have answered.
     pub answered: u32,
-    /// Instances that have not, and names that lead to none.
+    /// The numbers of those of them that the target has started.
+    pub own: BTreeSet<u64>,
+    /// Instances that have not although they do not just start, and names that lead to none.
     pub silent: usize,
     /// Why the first of those has not.
     pub error: Option<String>,

@@ -82,6 +82,7 @@ impl WorkerPages {
                         processors?.used_since(before.processors?, elapsed)
                     });
                     looked.used(used);
+                    looked.own.extend(instance.own.map(|it| it.instance));
                     let now = Before {
                         at,
                         counted,
@@ -89,6 +90,8 @@ impl WorkerPages {
                     };
                     self.before.insert(instance.name, now);
                 }
+                // It has not answered yet, so nothing that was known of it is missing.
+                Err(_) if instance.own.is_some_and(|it| it.is_starting) => {}
                 Err(error) => looked.fail(error),
             }
         }
@@ -137,6 +140,7 @@ impl WorkerPages {
 #[derive(Debug, Default)]
 struct Looked {
     answered: u32,
+    own: BTreeSet<u64>,
     silent: usize,
     error: Option<String>,
     counts: Counted,
@@ -176,6 +180,7 @@ impl Looked {
         let tasks = tasks.and_then(whole).and_then(|it| u32::try_from(it).ok());
         Workers {
             answered: self.answered,
+            own: self.own,
             silent: self.silent,
             error: self.error,
             // Those that are idle have ended their tasks, and start them again.

@@ -1,6 +1,6 @@
 //! The loop in paused time, with scripted sources and a scripted target.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,6 +23,9 @@ struct World {
     is_counted: bool,
     /// What instances say. They count a message each second, too.
     workers: Option<Workers>,
+    /// Whether instances are ready only when their pages have answered, and which ones have.
+    has_pages: bool,
+    answered: BTreeSet<u64>,
     /// Whether work is announced without an end.
     is_announced: bool,
     is_throttled: bool,
@@ -36,6 +39,9 @@ struct World {
     answers_after: Duration,
     /// Why the number cannot be changed, if it cannot.
     fails: Option<&'static str>,
+    /// After such a failure, nothing is tried at so many looks.
+    waits: u32,
+    waited: u32,
     /// What has happened to instances by itself.
     news: VecDeque<Happened>,
     began: Option<Instant>,
@@ -88,18 +94,34 @@ impl Script {
 impl Target for Script {
     async fn instances(&mut self) -> Result<Instances, ActError> {
         let world = self.0.lock().unwrap();
+        let answered = u32::try_from(world.answered.len()).unwrap();
+        let ready = if world.has_pages {
+            answered
+        } else {
+            world.running
+        };
         match world.is_countable {
             true => Ok(Instances {
-                ready: world.running,
+                ready,
+                starting: world.running - ready,
                 ..Instances::default()
             }),
             false => Err(ActError::NotLinux),
         }
     }
 
+    fn answered(&mut self, instances: &BTreeSet<u64>) {
+        self.0.lock().unwrap().answered.extend(instances);
+    }
+
     async fn set(&mut self, count: u32) -> Vec<Happened> {
         let mut world = self.0.lock().unwrap();
         if let Some(fails) = world.fails {
+            if world.waited < world.waits {
+                world.waited += 1;
+                return vec![Happened::Waiting];
+            }
+            world.waited = 0;
             let error = ActError::Elsewhere(fails.to_owned());
             return vec![Happened::Failed(error)];
         }
@@ -495,6 +517,32 @@ async fn completions_are_those_of_all_instances_or_not_known() {
     assert!(lines.iter().any(|it| it.ends_with(expected)), "{lines:?}");
 }
 
+/// It counts at the same look, and what it completes is known.
+#[tokio::test(start_paused = true)]
+async fn an_instance_whose_page_answers_is_ready() {
+    let agent = Running::start(Some(5), 2);
+    let answers = |numbers: &[u64]| Workers {
+        own: numbers.iter().copied().collect(),
+        ..workers(u32::try_from(numbers.len()).unwrap(), None)
+    };
+    agent.change(|world| (world.has_pages, world.workers) = (true, Some(answers(&[]))));
+    for (numbers, expected) in [
+        (&[][..], "instances: 0 ready, 2 starting"),
+        (&[7], "instances: 1 ready, 1 starting"),
+        (&[7, 8], "instances: 2 ready, 0 starting"),
+    ] {
+        agent.change(|world| world.workers = Some(answers(numbers)));
+        agent.pass(11).await;
+        let told = agent.memory.tell("jobs");
+        assert!(
+            told.is_whole && told.text.contains(expected),
+            "{}",
+            told.text
+        );
+        assert!(!told.text.contains("nothing is known"), "{}", told.text);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_silent_page_is_a_line_of_the_log_at_its_begin_and_end() {
     let agent = Running::start(Some(0), 1);
@@ -540,6 +588,18 @@ async fn a_change_that_fails_again_and_again_is_told_once() {
     });
     agent.pass(30).await;
     assert_eq!(failed(&agent.notes()), ["no space"]);
+}
+
+/// Between two tries, the pause after a failure leaves looks without one.
+#[tokio::test(start_paused = true)]
+async fn a_start_that_fails_is_told_once_although_it_waits_between_its_tries() {
+    let agent = Running::start(Some(300), 0);
+    agent.change(|world| (world.fails, world.waits, world.waited) = (Some("no program"), 2, 2));
+    agent.pass(155).await;
+    let notes = agent.notes();
+    let of_starts = notes.iter().filter(|it| it.starts_with("no "));
+    let of_starts: Vec<&String> = of_starts.collect();
+    assert_eq!(of_starts, ["no program"]);
 }
 
 /// Instances that something else runs get no more tasks, and the reason is named.

@@ -114,6 +114,93 @@ async fn without_the_setting_an_instance_gets_all() {
     assert!(seen.len() > 2, "{seen:?}");
 }
 
+/// The agent is an instance itself, and was started by a program that changes the number. The test runs itself again with
+/// their variables.
+#[tokio::test]
+async fn variables_of_another_agent_reach_no_program() {
+    const INSIDE: &str = "KEW_TEST_INSIDE";
+    if std::env::var_os(INSIDE).is_some() {
+        return programs_get_their_own_variable().await;
+    }
+    let mut again = tokio::process::Command::new(std::env::current_exe().unwrap());
+    again.args([
+        "--exact",
+        "environment::variables_of_another_agent_reach_no_program",
+    ]);
+    again
+        .env("KEW_INSTANCE", "outer")
+        .env("KEW_INSTANCES", "99");
+    let output = again.env(INSIDE, "1").output().await.unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}"
+    );
+}
+
+async fn programs_get_their_own_variable() {
+    let own = |seen: &[String]| -> Vec<String> {
+        let own = seen.iter().filter(|it| it.starts_with("KEW_INSTANCE"));
+        own.cloned().collect()
+    };
+    let place = Place::new();
+    let state = place.0.path().join("state");
+    let lines = format!("command = {}\nstate_directory = {state:?}", place.script());
+    let group = parse(&format!("[group.target.process]\n{lines}\n")).unwrap();
+    let TargetConfig::Process(process) = &group.target else {
+        panic!("{:?}", group.target);
+    };
+    let (mut target, _) = ProcessTarget::open(&group, process).unwrap();
+    target.set(1).await;
+    let seen = place.seen().await;
+    let [token] = &own(&seen)[..] else {
+        panic!("{seen:?}");
+    };
+    assert!(
+        token.starts_with("KEW_INSTANCE=") && token != "KEW_INSTANCE=outer",
+        "{token}"
+    );
+    assert!(seen.iter().any(|it| it.starts_with("PATH=")), "{seen:?}");
+
+    for (count, set, expected) in [
+        (
+            "['true']".to_owned(),
+            place.script(),
+            &["KEW_INSTANCES=7"][..],
+        ),
+        (place.script(), "['true']".to_owned(), &[]),
+    ] {
+        std::fs::remove_file(place.file()).unwrap();
+        let lines = format!("[group.target.command]\ncount = {count}\nset = {set}\n");
+        let group = parse(&lines).unwrap();
+        let TargetConfig::Command(command) = &group.target else {
+            panic!("{:?}", group.target);
+        };
+        let mut target = CommandTarget::new(&group, command);
+        // The program that counts prints no number here.
+        let _ = target.instances().await;
+        target.set(7).await;
+        assert_eq!(own(&place.seen().await), expected);
+    }
+}
+
+/// It gets the number, and no token of an instance.
+#[test]
+fn each_target_refuses_the_variable_of_the_other_one() {
+    let target = "[group.target.command]\ncount = ['c']\nset = ['s']\nenvironment = ";
+    for (name, expected) in [
+        (
+            "KEW_INSTANCE",
+            "which only instances of the target process get: leave it out",
+        ),
+        ("KEW_INSTANCES", "which the agent sets: leave it out"),
+    ] {
+        let error = parse(&format!("{target}['{name}']\n")).unwrap_err();
+        let expected = format!("scale.toml:10:16: environment has {name}, {expected}");
+        assert_eq!(error, expected);
+    }
+}
+
 #[test]
 fn wrong_variables_are_refused_at_their_place_without_their_values() {
     let process = |value: &str| {
@@ -141,7 +228,7 @@ fn wrong_variables_are_refused_at_their_place_without_their_values() {
         ),
         (
             "['KEW_INSTANCES']",
-            "10:16: environment has KEW_INSTANCES, which",
+            "10:16: environment has KEW_INSTANCES, which only programs of the target command get: leave it out",
         ),
         ("['A=secret', 'A']", "10:28: environment has A twice"),
         (

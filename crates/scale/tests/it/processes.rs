@@ -196,7 +196,7 @@ async fn each_instance_has_a_port_of_its_own() {
     drop(target);
     let (mut target, _) = open(&group).unwrap();
     assert_eq!(target.pages(), pages);
-    // Those that stop or start have no page to ask.
+    // Those that stop have no page to ask.
     target.set(1).await;
     assert_eq!(target.pages(), pages[..1]);
     end_one(&mut target).await;
@@ -207,9 +207,68 @@ async fn each_instance_has_a_port_of_its_own() {
     assert_ne!(again[1], again[0]);
     drop(target);
     let (mut target, _) = open(&place.group(&settings("1h"), &command)).unwrap();
-    assert_eq!(target.pages(), []);
+    // One that starts may be silent.
+    let pages = target.pages();
+    assert_eq!(ports(&pages), again);
+    assert!(pages.iter().all(|it| it.is_starting), "{pages:?}");
+    assert_eq!(
+        survey(&place.group(&settings("1h"), &command)).pages(),
+        pages
+    );
     target.set(0).await;
     end_all(&mut target).await;
+}
+
+/// The clock stands still, so ages are those that the test adds.
+#[tokio::test(start_paused = true)]
+async fn an_instance_is_ready_when_its_page_has_answered_once() {
+    let place = Place::new();
+    let command = "['sh', '-c', 'exec sleep 1000', '{port}']\nports = '23900-23999'";
+    let group = place.group("maximum = 3\nstart_delay = '1h'", command);
+    let (mut target, _) = open(&group).unwrap();
+    started(&target.set(2).await);
+    let hour = Duration::from_secs(3600);
+    let numbers: Vec<u64> = target.pages().iter().map(|it| it.instance).collect();
+    let [first, second] = numbers[..] else {
+        panic!("{numbers:?}");
+    };
+    let mut survey = survey(&group);
+    for target in [&mut target as &mut dyn kew_scale::Target, &mut survey] {
+        let found = target.instances().await.unwrap();
+        assert_eq!((found.ready, found.starting), (0, 2));
+        // Long before its delay is over. One of another agent says nothing.
+        target.answered(&[first, 99].into());
+        let found = target.instances().await.unwrap();
+        assert_eq!((found.ready, found.starting), (1, 1));
+        let starting = target.pages().into_iter().map(|it| it.is_starting);
+        assert_eq!(starting.collect::<Vec<_>>(), [false, true]);
+        // It stays ready when its page does not answer any more.
+        target.answered(&[second].into());
+        let found = target.instances().await.unwrap();
+        assert_eq!((found.ready, found.starting), (2, 0));
+        target.answered(&BTreeSet::new());
+        let found = target.instances().await.unwrap();
+        assert_eq!((found.ready, found.starting), (2, 0));
+    }
+    // One whose page never answers counts as ready in the end.
+    started(&target.set(3).await);
+    for (after, ready) in [
+        (3 * hour - Duration::from_millis(1), 2),
+        (Duration::from_millis(1), 3),
+    ] {
+        tokio::time::advance(after).await;
+        assert_eq!(target.instances().await.unwrap().ready, ready, "{after:?}");
+    }
+    // The next agent asks again.
+    drop(target);
+    let (mut target, _) = open(&group).unwrap();
+    assert_eq!(target.instances().await.unwrap().starting, 3);
+    target.answered(&[second].into());
+    assert_eq!(target.instances().await.unwrap().ready, 1);
+    target.set(0).await;
+    while target.running() > 0 {
+        target.changed().await;
+    }
 }
 
 /// The name of the file of a process.
@@ -381,7 +440,7 @@ async fn a_program_that_ends_at_once_is_not_started_again_at_once() {
     assert_eq!(delays.count(), 1, "{told:?}");
     tokio::time::advance(Duration::from_millis(999)).await;
     let again = target.set(3).await;
-    assert!(again.is_empty(), "{again:?}");
+    assert!(matches!(again[..], [Happened::Waiting]), "{again:?}");
     assert!(place.files().is_empty());
     tokio::time::advance(Duration::from_millis(1)).await;
     assert_eq!(started(&target.set(1).await).len(), 1);
@@ -403,6 +462,9 @@ async fn a_program_that_is_not_there_is_named() {
     );
     assert!(place.files().is_empty());
     assert_eq!(target.instances().await.unwrap().starting, 0);
+    // The next try is a second later.
+    let happened = target.set(3).await;
+    assert!(matches!(happened[..], [Happened::Waiting]), "{happened:?}");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Metrics pages of instances: what they have completed, their tasks, and how long a message takes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
@@ -220,6 +220,7 @@ async fn completions_are_added_up_and_never_taken_back() {
     let mut sources = world.sources();
     let all = |tasks, handling| Workers {
         answered: 2,
+        own: BTreeSet::new(),
         silent: 0,
         error: None,
         tasks: Some(tasks),
@@ -323,6 +324,7 @@ async fn instances_of_the_target_have_pages_of_their_own() {
     let own = |instance| OwnPage {
         instance,
         port: PORT,
+        is_starting: false,
     };
     sources.own_pages(&[own(1)]);
     world.set("127.0.0.1", page(0, 4));
@@ -339,6 +341,23 @@ async fn instances_of_the_target_have_pages_of_their_own() {
     sources.own_pages(&[]);
     let (completed, workers) = look(&mut sources).await;
     assert_eq!((completed, workers.answered), (Some(55), 0));
+    // One that still starts may be silent. Another one may not.
+    let starting = OwnPage {
+        is_starting: true,
+        ..own(3)
+    };
+    world.pages.lock().unwrap().clear();
+    for (page, silent, completed) in [(starting, 0, Some(55)), (own(3), 1, None)] {
+        sources.own_pages(&[page]);
+        let (found, workers) = look(&mut sources).await;
+        assert_eq!((found, workers.silent), (completed, silent), "{workers:?}");
+        assert_eq!(workers.error.is_some(), silent > 0, "{workers:?}");
+        assert!(workers.own.is_empty(), "{workers:?}");
+    }
+    world.set("127.0.0.1", page(0, 4));
+    sources.own_pages(&[starting]);
+    let (_, workers) = look(&mut sources).await;
+    assert_eq!((workers.own, workers.answered), ([3].into(), 1));
 }
 
 #[tokio::test]

@@ -36,6 +36,26 @@ fn a_minimum_spare_instances_and_a_peak_keep_instances() {
     assert_eq!(keep(&|it| it.peaks = vec![peak(1), peak(4)]), Some(4));
 }
 
+/// They are ready before the load needs them, and none takes the place of one that it needs.
+#[test]
+fn spare_instances_run_beyond_those_that_the_load_needs() {
+    let with = |spare, backlog| {
+        let mut law = law(Settings {
+            spare,
+            ..settings()
+        });
+        let first = law.decide(at(0), &seen(Some(reading(backlog, 1, backlog)), 0));
+        first.instances.unwrap()
+    };
+    for backlog in [1, 100, 1000] {
+        let needed = with(0, backlog);
+        assert!((1..17).contains(&needed), "{backlog}: {needed}");
+        assert_eq!(with(3, backlog), needed + 3, "{backlog}");
+    }
+    // The maximum counts all of them.
+    assert_eq!(with(3, 100_000), 20);
+}
+
 #[test]
 fn announced_work_starts_an_instance_at_once_even_if_nothing_can_be_read() {
     for readable in [Some(reading(0, 0, 0)), None] {

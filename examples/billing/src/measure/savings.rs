@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::requests::requests;
 use super::{Options, Row, show};
 use crate::message::{Item, Package};
-use crate::place::{ITEMS, Place, RESULTS, Settings, TOPIC};
+use crate::place::{ITEMS, Place, RECHECK_S, RESULTS, Settings, TOPIC};
 use crate::start::{Plan, Services};
 use crate::transaction::{Transaction, package};
 
@@ -61,6 +61,7 @@ pub(super) async fn measure(
         bus: Some(services.bus.clone()),
         timeout_s: plan.timeout_s,
         inline_bytes: plan.inline_bytes,
+        recheck_s: RECHECK_S,
     };
     let place = settings.place()?;
     place.ensure().await?;

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use kew_billing::place::{Place, Settings};
+use kew_billing::place::{Place, RECHECK_S, Settings};
 use kew_billing::start::{Plan, Program, Services, find_kew};
 use rustix::process::Pid;
 
@@ -118,6 +118,7 @@ impl Fleet {
             bus: Some(self.services.bus.clone()),
             timeout_s: self.plan.timeout_s,
             inline_bytes: self.plan.inline_bytes,
+            recheck_s: RECHECK_S,
         };
         settings.place().unwrap()
     }

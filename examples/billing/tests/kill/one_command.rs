@@ -20,6 +20,12 @@ use crate::fleet::programs;
 
 const PATIENCE: Duration = Duration::from_secs(180);
 
+/// Before the address of the page.
+const PAGE: &str = "the page is at http://";
+
+/// Those with a queue.
+const PROGRAMS: [&str; 3] = ["initiator", "worker", "controller"];
+
 /// What the page shows as JSON.
 async fn state(address: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -74,11 +80,16 @@ struct Everything {
 
 impl Everything {
     fn start(data: &Path) -> Self {
+        Self::start_with(data, &["--idle-after-s", "2"], &[])
+    }
+
+    fn start_with(data: &Path, options: &[&str], settings: &[(&str, &str)]) -> Self {
         let mut command = Command::new(programs().join("billing"));
         command.args(["run", "--transactions", "1000", "--listen", "127.0.0.1:0"]);
         command.args(["--package-size", "300", "--part-size", "50", "--data"]);
         command.arg(data);
-        command.args(["--idle-after-s", "2", "--timeout-s", "5", "--stay"]);
+        command.args(["--timeout-s", "5", "--stay"]);
+        command.args(options).envs(settings.iter().copied());
         command.env(
             "KEW_BINARY",
             find_kew(&programs()).unwrap().canonicalize().unwrap(),
@@ -110,6 +121,35 @@ impl Everything {
         })
         .await;
         started(self)
+    }
+
+    /// What a program says on the page, such as its `announcements`, if it runs.
+    async fn status(&self, program: &str, what: &str) -> Option<u64> {
+        let answer = state(&self.out.after(PAGE).unwrap()).await;
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        let shown: serde_json::Value = serde_json::from_str(body).unwrap();
+        let programs = shown["programs"].as_array().unwrap();
+        let found = programs.iter().find(|it| it["program"] == program);
+        found?["status"][what].as_u64()
+    }
+
+    /// No program has a task: only an announcement, or a look after a long time, wakes it up.
+    async fn until_idle(&self) {
+        for program in PROGRAMS {
+            let is_idle = async || self.status(program, "tasks").await == Some(0);
+            self.until_so(program, is_idle).await;
+        }
+    }
+
+    /// The page shows it.
+    async fn until_so(&self, what: &str, is_so: impl AsyncFn() -> bool) {
+        let waiting = async {
+            while !is_so().await {
+                sleep(Duration::from_millis(100)).await;
+            }
+        };
+        let waited = timeout(PATIENCE, waiting).await;
+        waited.unwrap_or_else(|_| panic!("{what}: {}\n{}", self.out.text(), self.log.text()));
     }
 
     fn pid(&self, name: &str) -> String {
@@ -157,10 +197,9 @@ impl Everything {
 async fn a_thousand_transactions_are_charged_by_one_command() {
     let folder = tempfile::tempdir().unwrap();
     let all = Everything::start(&folder.path().join("data"));
-    let page = "the page is at http://";
-    all.until("the page", |it| it.out.after(page).is_some())
+    all.until("the page", |it| it.out.after(PAGE).is_some())
         .await;
-    let shown = state(&all.out.after(page).unwrap()).await;
+    let shown = state(&all.out.after(PAGE).unwrap()).await;
     assert!(shown.contains(r#""name":"billing-items""#), "{shown}");
     assert!(shown.contains(r#""program":"initiator""#), "{shown}");
     all.until("the report", |it| {
@@ -192,4 +231,36 @@ async fn a_thousand_transactions_are_charged_by_one_command() {
     let (status, text) = all.stop().await;
     assert!(status.success(), "{status}: {text}");
     assert!(text.contains("kew stopped: exit status: 0"), "{text}");
+}
+
+/// Each program looks at its queue once a day only, and the one worker stays: what wakes them up is a push.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_push_wakes_idle_programs_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ["--idle-after-s", "600", "--instances", "1"];
+    let settings = [("BILLING_RECHECK_S", "86400")];
+    let all = Everything::start_with(&folder.path().join("data"), &options, &settings);
+    all.until("the report", |it| {
+        it.out.count("Ctrl-C stops everything") == 1
+    })
+    .await;
+    all.until_idle().await;
+    let mut before = BTreeMap::new();
+    for program in PROGRAMS {
+        before.insert(program, all.status(program, "announcements").await);
+    }
+    let amount = ["--transactions", "500", "--package-size", "300"];
+    all.customer(&[&["submit"], &amount[..]].concat()).await;
+    let checked = all.customer(&["check", "--wait", "120"]).await;
+    let expected = "packages=6 complete=6 transactions=1500 charged_once=1500";
+    assert!(checked.contains(expected), "{checked}");
+    // What the page shows is up to a second old.
+    for (program, heard) in before {
+        let more = async || all.status(program, "announcements").await > heard;
+        all.until_so(program, more).await;
+    }
+    // The worker is the same: a new one would have looked at its queue at its start.
+    assert_eq!(all.log.count(" was started"), 1, "{}", all.log.text());
+    let (status, text) = all.stop().await;
+    assert!(status.success(), "{status}: {text}");
 }

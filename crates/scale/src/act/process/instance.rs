@@ -27,6 +27,8 @@ pub(super) struct Instance {
     /// Its age at a time.
     age: (Duration, Instant),
     pub(super) stop: Stop,
+    /// Why SIGKILL failed last.
+    pub(super) kill_failed: Option<String>,
 }
 
 /// Whether an instance was told to stop.
@@ -103,6 +105,7 @@ impl Instance {
             child,
             age: (age, Instant::now()),
             stop: Stop::No,
+            kill_failed: None,
         }
     }
 

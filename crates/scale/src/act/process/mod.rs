@@ -1,12 +1,14 @@
 //! A program on this machine: instances that are processes.
 
 mod instance;
-mod proc;
+pub(super) mod proc;
 mod processors;
+mod readiness;
 mod survey;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::RangeInclusive;
 use std::os::unix::process::CommandExt as _;
@@ -21,9 +23,11 @@ use tokio::time::{Instant, sleep_until};
 
 use instance::{Instance, Stop};
 use processors::Processors;
+use readiness::Readiness;
 
 pub use survey::Survey;
 
+use super::lock::User;
 use super::pace::Pace;
 use super::state::{Record, StateDirectory, records};
 use super::{ActError, Happened, Stopped, Target};
@@ -40,7 +44,7 @@ pub struct ProcessTarget {
     command: Vec<String>,
     environment: Environment,
     stop_within: Duration,
-    start_delay: Duration,
+    readiness: Readiness,
     ports: Option<RangeInclusive<u16>>,
     maximum: usize,
     state: StateDirectory,
@@ -59,22 +63,42 @@ impl ProcessTarget {
     ///
     /// If another agent uses the directory, or what runs cannot be found out.
     pub fn open(group: &Group, process: &Process) -> Result<(Self, Vec<Happened>), ActError> {
-        let mut target = Self::locked(group, process)?;
+        Self::open_as(User::Agent, group, process)
+    }
+
+    /// The same, to stop all instances: others are told that, and not that an agent has the directory.
+    ///
+    /// # Errors
+    ///
+    /// As of [`open`](Self::open).
+    pub fn open_to_stop(
+        group: &Group,
+        process: &Process,
+    ) -> Result<(Self, Vec<Happened>), ActError> {
+        Self::open_as(User::Stop, group, process)
+    }
+
+    fn open_as(
+        user: User,
+        group: &Group,
+        process: &Process,
+    ) -> Result<(Self, Vec<Happened>), ActError> {
+        let mut target = Self::locked(user, group, process)?;
         let found = target.adopt()?;
         Ok((target, found))
     }
 
-    fn locked(group: &Group, process: &Process) -> Result<Self, ActError> {
+    fn locked(user: User, group: &Group, process: &Process) -> Result<Self, ActError> {
         let tasks = group.law.tasks_max.to_string();
         let command = process.command.iter();
         Ok(Self {
             command: command.map(|it| it.replace("{tasks}", &tasks)).collect(),
             environment: process.environment.clone(),
             stop_within: process.stop_within,
-            start_delay: group.law.start_delay,
+            readiness: Readiness::new(group.law.start_delay),
             ports: process.ports.clone(),
             maximum: usize::try_from(group.law.maximum).unwrap_or(usize::MAX),
-            state: StateDirectory::open(&process.state_directory)?,
+            state: StateDirectory::open(&process.state_directory, user)?,
             boot: proc::boot_id()?,
             instances: Vec::new(),
             next_number: 1,
@@ -143,6 +167,7 @@ impl ProcessTarget {
                     | Happened::Delayed(_)
                     | Happened::Set(_)
                     | Happened::Told(_)
+                    | Happened::Waiting
                     | Happened::Full => {}
                 }
                 tell(happened);
@@ -232,12 +257,9 @@ impl ProcessTarget {
         });
         let mut parts = parts.collect::<Vec<_>>().into_iter();
         let mut command = Command::new(parts.next().unwrap_or_default());
-        if let Some(variables) = self.environment.variables() {
-            command.env_clear().envs(variables);
-        }
+        self.environment.give(&mut command, Some(&record.token));
         command
             .args(parts)
-            .env(proc::TOKEN_VARIABLE, &record.token)
             .stdin(Stdio::null())
             // Ctrl-C at the agent's terminal is not for them.
             .process_group(0);
@@ -248,6 +270,9 @@ impl ProcessTarget {
         let mut happened = Vec::new();
         for _ in 0..count {
             if self.pace.wait(Instant::now()).is_some() {
+                if happened.is_empty() {
+                    happened.push(Happened::Waiting);
+                }
                 break;
             }
             if self.instances.len() >= self.maximum {
@@ -289,17 +314,25 @@ impl ProcessTarget {
         happened
     }
 
-    /// Kills those whose time is over.
+    /// Kills those whose time is over. What fails in the same way again is no news.
     fn kill_late(&mut self, now: Instant) -> Vec<Happened> {
         let mut happened = Vec::new();
         for instance in &mut self.instances {
             if matches!(instance.stop, Stop::Until(until) if until <= now) {
-                let (stop, what) = match instance.signal(Signal::KILL) {
-                    Ok(()) => (Stop::Killed, Happened::Killed(instance.named())),
-                    Err(error) => (Stop::Until(now + KILL_RETRY), Happened::Failed(error)),
-                };
-                instance.stop = stop;
-                happened.push(what);
+                match instance.signal(Signal::KILL) {
+                    Ok(()) => {
+                        instance.stop = Stop::Killed;
+                        happened.push(Happened::Killed(instance.named()));
+                    }
+                    Err(error) => {
+                        instance.stop = Stop::Until(now + KILL_RETRY);
+                        let text = error.to_string();
+                        if instance.kill_failed.as_ref() != Some(&text) {
+                            instance.kill_failed = Some(text);
+                            happened.push(Happened::Failed(error));
+                        }
+                    }
+                }
             }
         }
         happened
@@ -349,10 +382,12 @@ impl Target for ProcessTarget {
         let _ = self.note_missing();
         let now = Instant::now();
         let mut found = Instances::default();
+        let numbers = self.instances.iter().map(|it| it.record.number);
+        self.readiness.keep_only(&numbers.collect());
         for instance in self.instances.iter().filter(|it| !it.is_stopping()) {
             let age = instance.age(now);
             self.pace.lives(now, age);
-            match age >= self.start_delay {
+            match self.readiness.is_ready(&instance.record, age) {
                 true => found.ready += 1,
                 false => found.starting += 1,
             }
@@ -366,9 +401,16 @@ impl Target for ProcessTarget {
 
     fn pages(&mut self) -> Vec<OwnPage> {
         let now = Instant::now();
-        let is_ready = |it: &&Instance| !it.is_stopping() && it.age(now) >= self.start_delay;
-        let ready = self.instances.iter().filter(is_ready);
-        ready.filter_map(|it| it.record.page()).collect()
+        let running = self.instances.iter().filter(|it| !it.is_stopping());
+        let page = |it: &Instance| {
+            let is_ready = self.readiness.is_ready(&it.record, it.age(now));
+            it.record.page(is_ready)
+        };
+        running.filter_map(page).collect()
+    }
+
+    fn answered(&mut self, instances: &BTreeSet<u64>) {
+        self.readiness.answered(instances);
     }
 
     async fn set(&mut self, count: u32) -> Vec<Happened> {

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::act::ActError;
 use crate::act::state::Process;
+use crate::config::Own;
 
 /// The variable with the token of an instance.
-pub(super) const TOKEN_VARIABLE: &str = "KEW_INSTANCE";
+const TOKEN_VARIABLE: &str = Own::Instance.name();
 
 /// While a process changes from one program to another, it has no environment for less than a millisecond.
 const EXEC_PATIENCE: Duration = Duration::from_millis(500);
@@ -21,8 +22,8 @@ const KERNEL_THREAD: u64 = 0x0020_0000;
 
 /// What is known of a process that runs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Stat {
-    pub(super) start_ticks: u64,
+pub(in crate::act) struct Stat {
+    pub(in crate::act) start_ticks: u64,
     /// What it has used of processors, without its children.
     pub(super) cpu_ticks: u64,
     /// The place of its environment is not set yet.
@@ -30,14 +31,14 @@ pub(super) struct Stat {
 }
 
 /// The id of this run of the system.
-pub(super) fn boot_id() -> Result<String, ActError> {
+pub(in crate::act) fn boot_id() -> Result<String, ActError> {
     let path = Path::new("/proc/sys/kernel/random/boot_id");
     let text = fs::read_to_string(path).map_err(|error| ActError::file("read", path, error))?;
     Ok(text.trim().to_owned())
 }
 
 /// A process, or `None` if there is none of this number, or it has ended and waits for its parent.
-pub(super) fn stat(pid: i32) -> Result<Option<Stat>, ActError> {
+pub(in crate::act) fn stat(pid: i32) -> Result<Option<Stat>, ActError> {
     stat_in(Path::new(&format!("/proc/{pid}")))
 }
 

@@ -1,11 +1,12 @@
 //! Counts instances without a right to change anything: for dry runs, and beside an agent that runs.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use kew_scaling::Instances;
 
+use super::readiness::Readiness;
 use super::{proc, process_of};
 use crate::act::state::records;
 use crate::act::{ActError, Happened, Target};
@@ -15,7 +16,7 @@ use crate::config::{Group, OwnPage, Process};
 #[derive(Debug)]
 pub struct Survey {
     directory: PathBuf,
-    start_delay: Duration,
+    readiness: Readiness,
     boot: String,
 }
 
@@ -28,16 +29,17 @@ impl Survey {
     pub fn new(group: &Group, process: &Process) -> Result<Self, ActError> {
         Ok(Self {
             directory: process.state_directory.clone(),
-            start_delay: group.law.start_delay,
+            readiness: Readiness::new(group.law.start_delay),
             boot: proc::boot_id()?,
         })
     }
 }
 
 impl Survey {
-    /// Those that run, and the pages of those that are ready.
-    fn look(&self) -> Result<(Instances, Vec<OwnPage>), ActError> {
+    /// Those that run, and their pages.
+    fn look(&mut self) -> Result<(Instances, Vec<OwnPage>), ActError> {
         let (mut found, mut pages) = (Instances::default(), Vec::new());
+        let mut numbers = BTreeSet::new();
         for record in records(&self.directory, &self.boot)? {
             let Some(process) = process_of(&record, &self.boot)? else {
                 continue;
@@ -46,14 +48,15 @@ impl Survey {
             if running != Some(process.start_ticks) {
                 continue;
             }
-            match proc::age(&process) >= self.start_delay {
-                true => {
-                    found.ready += 1;
-                    pages.extend(record.page());
-                }
+            let is_ready = self.readiness.is_ready(&record, proc::age(&process));
+            match is_ready {
+                true => found.ready += 1,
                 false => found.starting += 1,
             }
+            pages.extend(record.page(is_ready));
+            numbers.insert(record.number);
         }
+        self.readiness.keep_only(&numbers);
         Ok((found, pages))
     }
 }
@@ -67,6 +70,10 @@ impl Target for Survey {
     fn pages(&mut self) -> Vec<OwnPage> {
         // What cannot be read is told when the instances are counted.
         self.look().map(|it| it.1).unwrap_or_default()
+    }
+
+    fn answered(&mut self, instances: &BTreeSet<u64>) {
+        self.readiness.answered(instances);
     }
 
     async fn set(&mut self, _: u32) -> Vec<Happened> {

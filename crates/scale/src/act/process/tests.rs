@@ -19,7 +19,7 @@ fn target(place: &TempDir) -> ProcessTarget {
     let TargetConfig::Process(process) = &group.target else {
         panic!("{:?}", group.target);
     };
-    ProcessTarget::locked(group, process).unwrap()
+    ProcessTarget::locked(User::Agent, group, process).unwrap()
 }
 
 /// An instance that gets no signals. It has not ended while the returned descriptor is open.
@@ -72,7 +72,7 @@ async fn an_instance_that_does_not_end_after_sigkill_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sigkill_that_failed_is_sent_again() {
+async fn a_sigkill_that_failed_is_sent_again_and_told_once() {
     let place = tempfile::tempdir().unwrap();
     let mut target = target(&place);
     let _open = deaf(&mut target);
@@ -80,11 +80,24 @@ async fn a_sigkill_that_failed_is_sent_again() {
     let since = Instant::now();
     for second in 0..3 {
         let happened = target.changed().await;
-        assert!(matches!(happened[..], [Happened::Failed(_)]), "{second}");
+        match second {
+            0 => assert!(
+                matches!(happened[..], [Happened::Failed(_)]),
+                "{happened:?}"
+            ),
+            _ => assert!(happened.is_empty(), "{second}: {happened:?}"),
+        }
         // The clock of timers has whole milliseconds.
         let late = since.elapsed().saturating_sub(Duration::from_secs(second));
         assert!(late < Duration::from_millis(10), "{second}: {late:?}");
     }
+    // Another reason is news.
+    target.instances[0].kill_failed = Some("another reason".to_owned());
+    let happened = target.changed().await;
+    assert!(
+        matches!(happened[..], [Happened::Failed(_)]),
+        "{happened:?}"
+    );
 }
 
 /// The disk was full when the process of a record was to be written.
