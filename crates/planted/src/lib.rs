@@ -45,6 +45,8 @@ pub enum Seam {
     DirectorySync,
     /// In the simulation, the kind of job that is carried out, or `None` when it is done.
     Job,
+    /// In the simulation, the `ScrubReport` of a partition that was just scrubbed.
+    Scrubbed,
     /// In the broker, whether records of a run may leave memory.
     MayEvict,
     /// In the simulation, the parts of a snapshot of a partition that was just opened. Empty just before that.

@@ -17,7 +17,7 @@ use crate::checker::Violation;
 /// The shortest lock duration of a queue.
 const LOCK_MS: u64 = 5_000;
 /// Longer than any lock, schedule or life of a message here.
-const REST_MS: u64 = 21_000;
+pub(super) const REST_MS: u64 = 21_000;
 /// The queue that most steps use.
 const USED: usize = 0;
 /// A queue with a session that has a state, and no messages.
@@ -26,9 +26,9 @@ const WITH_SESSIONS: usize = 1;
 const OTHER: usize = 2;
 
 /// The topic. What is resubmitted to it waits there for its copies.
-const TOPIC: usize = topics::GATHERING;
+pub(super) const TOPIC: usize = topics::GATHERING;
 /// Its subscriptions: the first one, and one without sessions.
-const SUBSCRIPTIONS: [usize; 2] = [TOPIC + 1, TOPIC + 3];
+pub(super) const SUBSCRIPTIONS: [usize; 2] = [TOPIC + 1, TOPIC + 3];
 
 const SESSION: &str = "session-0";
 
@@ -227,7 +227,7 @@ fn send(clients: &Clients, now: Option<Timestamp>) -> BusCommand {
 }
 
 /// A message with the number of this operation; scheduled for a while after `now`.
-fn message(clients: &Clients, now: Option<Timestamp>) -> BusMessage {
+pub(super) fn message(clients: &Clients, now: Option<Timestamp>) -> BusMessage {
     let mut bytes = (clients.asked() + 1).to_be_bytes().to_vec();
     bytes.extend(body(clients, "on the bus"));
     BusMessage {
@@ -285,7 +285,7 @@ fn use_session(clients: &mut Clients) -> BusCommand {
     }
 }
 
-fn receive(queue: EntityName, count: u32) -> BusCommand {
+pub(super) fn receive(queue: EntityName, count: u32) -> BusCommand {
     BusCommand::Receive {
         queue,
         count,
@@ -294,7 +294,7 @@ fn receive(queue: EntityName, count: u32) -> BusCommand {
     }
 }
 
-fn peek(queue: EntityName) -> BusCommand {
+pub(super) fn peek(queue: EntityName) -> BusCommand {
     BusCommand::Peek {
         queue,
         from: SequenceNumber::default(),
@@ -303,9 +303,10 @@ fn peek(queue: EntityName) -> BusCommand {
     }
 }
 
-/// Removes everything, and checks that nothing is left.
-pub(super) fn drain(host: &mut Host) -> Result<(), Violation> {
+/// Every entity that may have messages. The failed transfers of the topic come first: what is there has no copies.
+pub(super) fn parts() -> Vec<EntityName> {
     let parts = [
+        (TOPIC, Part::FailedTransfers),
         (USED, Part::Queue),
         (USED, Part::DeadLetters),
         (OTHER, Part::Queue),
@@ -315,13 +316,21 @@ pub(super) fn drain(host: &mut Host) -> Result<(), Violation> {
         (SUBSCRIPTIONS[1], Part::Queue),
         (SUBSCRIPTIONS[1], Part::DeadLetters),
     ];
-    let parts = parts.map(|(queue, part)| named(queue, part));
+    parts
+        .into_iter()
+        .map(|(queue, part)| named(queue, part))
+        .collect()
+}
+
+/// Removes everything, and checks that nothing is left.
+pub(super) fn drain(host: &mut Host) -> Result<(), Violation> {
+    let parts = parts();
+    let [failed, received @ ..] = &parts[..] else {
+        return Ok(());
+    };
     for _ in 0..3 {
-        host.pass_time(REST_MS);
-        // Due work may take more than one turn.
-        for _ in 0..4 {
-            host.ask_all(Vec::new())?;
-        }
+        host.rest()?;
+        ask(host, vec![peek(failed.clone())])?;
         let list = BusCommand::ListQueues {
             namespace: crate::bus::NAMESPACE.into(),
             from: "".into(),
@@ -329,7 +338,7 @@ pub(super) fn drain(host: &mut Host) -> Result<(), Violation> {
             limit: 10,
         };
         ask(host, vec![list])?;
-        for part in &parts {
+        for part in received {
             take_all(host, part)?;
         }
     }
@@ -376,6 +385,6 @@ fn check_session(host: &mut Host) -> Result<(), Violation> {
     ask(host, vec![read])
 }
 
-fn ask(host: &mut Host, commands: Vec<BusCommand>) -> Result<(), Violation> {
+pub(super) fn ask(host: &mut Host, commands: Vec<BusCommand>) -> Result<(), Violation> {
     host.ask_all(commands.into_iter().map(Command::Bus).collect())
 }

@@ -1,13 +1,13 @@
 //! Clients of a partition, and their knowledge: the history that the checker judges.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use bytes::Bytes;
-use kew_broker::{AnswerBodies, Answered, Rejection, Reply};
+use kew_broker::{Rejection, Reply};
 use kew_engine::storage::{StorageCommand, StorageOutcome};
 use kew_engine::{Command, Outcome, Timestamp, Token};
-use kew_log::{Body, BodyError};
 
+use super::answers::{Buried, Contents, Damaged, Owner, read};
 use super::bus::Known;
 use crate::bus;
 use crate::checker::{Checker, Operation, Seen, Violation};
@@ -24,7 +24,10 @@ pub(super) struct Clients {
     held: Vec<(Token, Token)>,
     /// Messages whose bodies were reported as damaged.
     damaged: Vec<Token>,
-    damage: Vec<(String, u64)>,
+    damage: Vec<Damaged>,
+    buried: u64,
+    /// What the files held before they were damaged.
+    once: Arc<Contents>,
     unread: u64,
     busy: u64,
     stopped: u64,
@@ -39,27 +42,24 @@ struct InFlight {
     is_answered: bool,
     /// Messages that the answer should have shown, but with damaged bodies.
     damaged: Vec<Token>,
-}
-
-/// The content of an answer, as a client reads it.
-struct Read {
-    outcome: Outcome,
-    bodies: Vec<Bytes>,
-    damaged: Vec<(Token, String, u64)>,
-    has_failed: bool,
+    /// Messages that it has shown, and that no rule can look at.
+    buried: Vec<Buried>,
 }
 
 impl Clients {
-    pub(super) fn new() -> Self {
+    /// Clients of a partition in which a command makes so many copies of messages at once.
+    pub(super) fn new(copies_at_once: Option<u64>) -> Self {
         Self {
             checker: Checker::new(),
-            bus: bus::checker::Checker::default(),
+            bus: bus::checker::Checker::new(copies_at_once),
             bus_known: Known::default(),
             in_flight: VecDeque::new(),
             next_ticket: 0,
             held: Vec::new(),
             damaged: Vec::new(),
             damage: Vec::new(),
+            buried: 0,
+            once: Arc::default(),
             unread: 0,
             busy: 0,
             stopped: 0,
@@ -90,6 +90,7 @@ impl Clients {
             operation,
             is_answered: false,
             damaged: Vec::new(),
+            buried: Vec::new(),
         });
         ticket
     }
@@ -116,11 +117,14 @@ impl Clients {
                 let mut held = Vec::new();
                 // A damaged message can still be deleted.
                 learn(&mut held, &one.operation.command, &answered.outcome);
-                let read = read(answered);
-                for (message, file, offset) in read.damaged {
-                    one.damaged.push(message);
-                    self.damage.push((file, offset));
+                let read = read(&one.operation.command, answered, &self.once);
+                for damaged in read.damaged {
+                    if let Owner::Message(message) = damaged.of {
+                        one.damaged.push(message);
+                    }
+                    self.damage.push(damaged);
                 }
+                one.buried = read.buried;
                 if read.has_failed {
                     self.unread += 1;
                     Seen::Unknown
@@ -195,9 +199,19 @@ impl Clients {
         }
     }
 
-    /// File and offset of each damaged body that was reported.
-    pub(super) fn damage(&self) -> &[(String, u64)] {
+    /// Each damaged body that was reported, as often as it was.
+    pub(super) fn damage(&self) -> &[Damaged] {
         &self.damage
+    }
+
+    /// How many messages were shown that no rule can look at.
+    pub(super) fn buried(&self) -> u64 {
+        self.buried
+    }
+
+    /// What the files hold. They are damaged after this.
+    pub(super) fn know_contents(&mut self, contents: Arc<Contents>) {
+        self.once = contents;
     }
 
     pub(super) fn transcript(&self) -> &[String] {
@@ -220,12 +234,13 @@ impl Clients {
         Ok(())
     }
 
-    /// A damaged message cannot be shown, and the client got an error. The checker still checks all
+    /// A damaged message of a storage queue cannot be shown, and the client got an error. The checker still checks all
     /// others.
     fn check_one(&mut self, one: InFlight) -> Result<(), Violation> {
         let InFlight {
             mut operation,
             damaged,
+            buried,
             ..
         } = one;
         for message in damaged {
@@ -237,10 +252,25 @@ impl Clients {
         {
             operation.seen = Seen::Unknown;
         }
+        for message in buried {
+            self.check_buried(&message, operation.until)?;
+        }
         if matches!(operation.command, Command::Bus(_)) {
             return self.bus.check(&operation);
         }
         self.checker.check(&operation)
+    }
+
+    fn check_buried(&mut self, message: &Buried, now: Timestamp) -> Result<(), Violation> {
+        if !message.is_damaged {
+            return Err(Violation {
+                promise: "only a damaged body keeps a message from its subscriptions",
+                seen: format!("{:?} can be read", message.body.first_chunk::<8>()),
+            });
+        }
+        let is_new = self.bus.bury(bus::topics::GATHERING, &message.body, now)?;
+        self.buried += u64::from(is_new);
+        Ok(())
     }
 }
 
@@ -260,53 +290,4 @@ fn learn(held: &mut Vec<(Token, Token)>, command: &Command, outcome: &Outcome) {
         }
         _ => {}
     }
-}
-
-/// Reads the bodies of an answer, and removes the messages with damaged bodies.
-fn read(answered: Answered) -> Read {
-    let mut read = Read {
-        outcome: answered.outcome,
-        bodies: Vec::new(),
-        damaged: Vec::new(),
-        has_failed: false,
-    };
-    // Each by itself: if a read of several fails, they are read again one by one, and nobody notices.
-    let results: Vec<_> = match answered.bodies {
-        AnswerBodies::Read(bodies) => bodies.into_iter().map(Ok).collect(),
-        AnswerBodies::Stored(bodies) => bodies.iter().map(Body::read).collect(),
-    };
-    let mut results = results.into_iter();
-    let mut keep = |token: Token| match results.next() {
-        Some(Ok(body)) => {
-            read.bodies.push(body);
-            true
-        }
-        Some(Err(BodyError::Damaged { file, offset })) => {
-            read.damaged.push((token, file, offset));
-            false
-        }
-        Some(Err(BodyError::Io(_) | BodyError::Gone(_))) => {
-            read.has_failed = true;
-            false
-        }
-        None => true,
-    };
-    match &mut read.outcome {
-        Outcome::Storage(StorageOutcome::Received(messages)) => {
-            messages.retain(|message| keep(message.message))
-        }
-        Outcome::Storage(StorageOutcome::Peeked(messages)) => {
-            messages.retain(|message| keep(message.message))
-        }
-        Outcome::Bus(_) => {
-            for result in results {
-                match result {
-                    Ok(body) => read.bodies.push(body),
-                    Err(_) => read.has_failed = true,
-                }
-            }
-        }
-        _ => {}
-    }
-    read
 }

@@ -79,6 +79,7 @@ pub fn fault_case(kind: WorkloadKind, workload: u64) -> String {
     match kind {
         WorkloadKind::Storage => format!("faults/{workload}"),
         WorkloadKind::WithBus => format!("faults/bus-{workload}"),
+        WorkloadKind::WithTopics => format!("faults/topics-{workload}"),
     }
 }
 

@@ -227,19 +227,45 @@ impl Host {
         Ok(())
     }
 
+    /// Lets so much time pass that every lock and schedule of a bus entity ends, and what follows from that be done.
+    pub(super) fn rest(&mut self) -> Result<(), Violation> {
+        self.pass_time(bus::REST_MS);
+        self.settle()
+    }
+
+    /// Lets the partition do all that is due now.
+    pub(super) fn settle(&mut self) -> Result<(), Violation> {
+        for _ in 0..TURNS_MAX {
+            self.carry_out_later()?;
+            let end = self.turn()?;
+            if let Some(job) = self.partition.next_job() {
+                self.carry_out(job)?;
+                self.run_jobs()?;
+            } else if end == TurnEnd::Done && !self.partition.is_gathering() {
+                return Ok(());
+            }
+        }
+        Err(Violation {
+            promise: "liveness",
+            seen: format!("due work goes on after {TURNS_MAX} turns"),
+        })
+    }
+
     /// Reads everything once, as a scrub does, and lets the partition do what follows from that. Returns the bytes
-    /// that the scrub could not read, with file and offset.
+    /// that the scrub could not read when it came there, with file and offset.
     pub(super) fn scrub(&mut self) -> Result<Vec<(String, u64)>, Violation> {
+        let mut found = Vec::new();
         for _ in 0..TURNS_MAX {
             self.carry_out_later()?;
             self.turn()?;
             self.run_jobs()?;
             if let Some(job) = self.partition.next_scrub() {
-                self.partition.scrubbed(job.run());
+                let outcome = job.run();
+                let bodies = outcome.bodies().iter();
+                found.extend(bodies.map(|it| (it.file.clone(), it.offset)));
+                self.partition.scrubbed(outcome);
             } else if self.partition.scrub_report().passes > 0 {
-                let found = self.partition.scrub_report().bodies;
-                let found = found.into_iter().map(|it| (it.file, it.offset));
-                return Ok(found.collect());
+                return Ok(found);
             }
         }
         Err(Violation {
@@ -342,15 +368,15 @@ impl Host {
                 ),
             });
         }
+        self.clients.check_drained(self.now)?;
+        if self.setting.has_bus {
+            bus::drain(self)?;
+        }
         if let (Damage::Forbidden, Some(place)) = (self.damage, self.clients.damage().first()) {
             return Err(Violation {
                 promise: "no damage without a cause",
                 seen: format!("a body is damaged: {place:?}"),
             });
-        }
-        self.clients.check_drained(self.now)?;
-        if self.setting.has_bus {
-            bus::drain(self)?;
         }
         Ok(())
     }

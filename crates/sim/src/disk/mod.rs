@@ -8,6 +8,7 @@
 //! Every choice follows from a seed. A [`Failure`] names the case, and the environment variable
 //! that replays it.
 
+mod answers;
 mod bus;
 mod clients;
 mod failure;
@@ -18,12 +19,13 @@ mod rot;
 mod setting;
 mod step;
 mod tape;
+mod topics;
 mod workload;
 
 pub use failure::Failure;
 pub use faults::{FaultCounts, fail_every_call, fault_case};
 pub use power::{Cut, PowerCounts, cut_power, sequences, sequences_of_bus};
-pub use rot::{RotCounts, TailDamage, damage_tail, rot};
+pub use rot::{RotCounts, TailDamage, damage_tail, rot, rot_case};
 pub use setting::Setting;
 pub use step::Step;
 pub use workload::WorkloadKind;

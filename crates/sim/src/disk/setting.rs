@@ -26,6 +26,9 @@ pub struct Setting {
     pub(super) background: Background,
     /// Whether there is a bus queue too.
     pub(super) has_bus: bool,
+    /// How many copies of messages a command makes at once, if that is not what is usual. Of the others, the messages wait
+    /// in their topic.
+    pub(super) copies_at_once: Option<u64>,
 }
 
 /// The history before the sequence.
@@ -96,6 +99,19 @@ impl Setting {
         ]
     };
 
+    /// The worlds of bit rot with a topic.
+    pub(super) const WITH_TOPICS: [Self; 4] = {
+        use Background::AtOnce;
+        use Start::{Fresh, Killed};
+        use Traffic::OneByOne;
+        [
+            Self::new("topics-fresh", Fresh, OneByOne, AtOnce).with_bus(),
+            Self::new("topics-killed", Killed, OneByOne, AtOnce).with_bus(),
+            Self::new("topics-waiting", Fresh, OneByOne, AtOnce).with_copies_at_once(0),
+            Self::new("topics-waiting-killed", Killed, OneByOne, AtOnce).with_copies_at_once(1),
+        ]
+    };
+
     const fn new(
         name: &'static str,
         start: Start,
@@ -108,6 +124,7 @@ impl Setting {
             traffic,
             background,
             has_bus: false,
+            copies_at_once: None,
         }
     }
 
@@ -118,10 +135,18 @@ impl Setting {
         }
     }
 
+    const fn with_copies_at_once(self, count: u64) -> Self {
+        Self {
+            copies_at_once: Some(count),
+            ..self.with_bus()
+        }
+    }
+
     /// Segments so small that a few messages fill one. Commands of bus queues reserve room for all
     /// due work before them, so they need larger ones.
     pub(super) fn options(self) -> PartitionOptions {
         let kib = |without: u64, with: u64| 1024 * if self.has_bus { with } else { without };
+        let usual = PartitionOptions::default();
         PartitionOptions {
             log: LogOptions {
                 segment_size_first_bytes: kib(20, 96),
@@ -146,7 +171,8 @@ impl Setting {
             resident_bytes: None,
             scrub_bytes_per_second: 1,
             format: Arc::new(Numbered),
-            ..PartitionOptions::default()
+            copies_at_once: self.copies_at_once.unwrap_or(usual.copies_at_once),
+            ..usual
         }
     }
 
@@ -163,7 +189,8 @@ impl Setting {
     pub(super) fn prepare(self, entropy: u64) -> Result<Host, Violation> {
         let past = self.plain();
         let tape = Tape::new(FaultyStorage::new());
-        let mut host = Host::open(tape, past, Clients::new(), BEGINNING, entropy)
+        let clients = Clients::new(self.copies_at_once);
+        let mut host = Host::open(tape, past, clients, BEGINNING, entropy)
             .map_err(|not| violation("an empty disk", &not.error))?;
         host.ask(create_queue())?;
         host.play(Step::Send)?;

@@ -8,8 +8,8 @@ use kew_engine::{
     VisibilityTimeout,
 };
 
-use super::bus;
 use super::clients::Clients;
+use super::{bus, topics};
 
 /// One operation of a client, or of the partition itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +72,14 @@ pub enum Step {
     BusPublish,
     /// Receives up to two copies of the first subscription, under locks.
     BusReceiveCopy,
+    /// Sends several messages to the topic at once.
+    BusPublishMany,
+    /// Sends the topic a message that is scheduled and expires.
+    BusPublishScheduled,
+    /// Receives up to two copies of the other subscription, under locks.
+    BusReceiveOtherCopy,
+    /// Replaces the rule of a subscription.
+    BusSetRule,
 }
 
 impl Step {
@@ -115,6 +123,31 @@ impl Step {
         Self::Mark,
     ];
 
+    /// The steps for topics: fewer of queues, and those that only topics have.
+    pub(super) const OF_TOPICS: [Self; 21] = [
+        Self::BusPublish,
+        Self::BusPublishMany,
+        Self::BusPublishScheduled,
+        Self::BusSetRule,
+        Self::BusReceiveCopy,
+        Self::BusReceiveOtherCopy,
+        Self::BusComplete,
+        Self::BusAbandon,
+        Self::BusDefer,
+        Self::BusDeadLetter,
+        Self::BusRenew,
+        Self::BusSend,
+        Self::BusSendScheduled,
+        Self::BusReceive,
+        Self::BusPeek,
+        Self::BusResubmit,
+        Self::BusSession,
+        Self::BusQueue,
+        Self::Send,
+        Self::Snapshot,
+        Self::Mark,
+    ];
+
     /// Whether it is frequent: not one of the rarer steps of bus queues.
     pub(super) fn is_frequent(self) -> bool {
         !matches!(
@@ -130,7 +163,8 @@ impl Step {
 
     /// The client's command, unless the partition itself does the step.
     pub(super) fn command(self, clients: &mut Clients, now: Timestamp) -> Option<Command> {
-        if let Some(command) = bus::command(self, clients, now) {
+        let of_bus = bus::command(self, clients, now);
+        if let Some(command) = of_bus.or_else(|| topics::command(self, clients, now)) {
             return Some(Command::Bus(command));
         }
         let queue = queue_name();

@@ -32,6 +32,8 @@ pub enum WorkloadKind {
     Storage,
     /// Bus queues, and a few messages of a storage queue.
     WithBus,
+    /// The same, and more of topics.
+    WithTopics,
 }
 
 impl Workload {
@@ -39,6 +41,11 @@ impl Workload {
         let (settings, steps, send) = match kind {
             WorkloadKind::Storage => (&Setting::ALL[..], &Step::ALL[..], Step::Send),
             WorkloadKind::WithBus => (&Setting::WITH_BUS[..], &Step::OF_BUS[..], Step::BusSend),
+            WorkloadKind::WithTopics => (
+                &Setting::WITH_TOPICS[..],
+                &Step::OF_TOPICS[..],
+                Step::BusPublish,
+            ),
         };
         let setting = settings[random.index(settings.len())];
         let entropy = random.next();

@@ -3,8 +3,8 @@
 use kew_planted::Bug;
 
 use super::{
-    Planted, bus, directories, disk, door, forwards, history, lost, pages, scheduled, storage,
-    topics, waiting,
+    Planted, bus, damaged, directories, disk, door, forwards, history, lost, pages, scheduled,
+    storage, topics, waiting,
 };
 
 const COMMIT_NOT_SYNCED: Planted = Planted::seams("CommitNotSynced", disk::commit_not_synced);
@@ -43,6 +43,18 @@ pub const OF_SCRUB: Planted = Planted::line("SegmentNotScrubbed", Bug::SegmentNo
 
 /// Another one, of the proof.
 pub const OF_PROOF: Planted = Planted::seams("MarkNotWritten", disk::mark_not_written);
+
+/// Bugs of topics that only bit rot shows, and the promise that each breaks.
+pub const OF_DAMAGED_TOPICS: [(Planted, &str); 2] = [
+    (
+        Planted::seams("ScrubListsOneCopy", damaged::one_copy_listed),
+        "a scrub finds every damaged message",
+    ),
+    (
+        Planted::seams("TopicDamagedLost", damaged::waiting_lost),
+        crate::bus::checker::NO_LOSS,
+    ),
+];
 
 /// What each family of bugs does without a bug. No suite may notice any of these, or what it notices of the others
 /// is not their bug.

@@ -5,6 +5,7 @@
 //! begins anew each time it is planted. A bug that no value shows is a line in the code under test.
 
 mod bus;
+mod damaged;
 mod directories;
 mod disk;
 mod door;
@@ -21,7 +22,10 @@ mod waiting;
 
 use kew_planted::{Bug, Hook};
 
-pub use lists::{BELOW_THE_PARTITION, CONTROLS, OF_BUS, OF_PROOF, OF_SCRUB, OF_STORAGE, OF_TOPICS};
+pub use lists::{
+    BELOW_THE_PARTITION, CONTROLS, OF_BUS, OF_DAMAGED_TOPICS, OF_PROOF, OF_SCRUB, OF_STORAGE,
+    OF_TOPICS,
+};
 
 /// A realistic bug.
 #[derive(Clone, Copy)]

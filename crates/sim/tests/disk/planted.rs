@@ -3,7 +3,7 @@
 use kew_sim::disk::{
     Cut, Failure, Setting, WorkloadKind, cut_power, fail_every_call, rot, sequences,
 };
-use kew_sim::planted::{BELOW_THE_PARTITION, OF_PROOF, OF_SCRUB};
+use kew_sim::planted::{BELOW_THE_PARTITION, OF_DAMAGED_TOPICS, OF_PROOF, OF_SCRUB};
 
 use crate::support::seed;
 
@@ -33,7 +33,7 @@ fn each_planted_bug_is_caught() {
 fn a_scrub_that_misses_a_segment_is_caught() {
     let caught = OF_SCRUB.plant(|| {
         let mut worlds = 0..100;
-        worlds.find_map(|world| rot(seed(), world, 100, false).err())
+        worlds.find_map(|world| rot(seed(), WorkloadKind::Storage, world, 100, false).err())
     });
     let failure = caught.expect("the bug is missed");
     let promise = failure.violation.promise;
@@ -45,10 +45,24 @@ fn a_scrub_that_misses_a_segment_is_caught() {
 fn a_mark_that_is_not_written_is_caught() {
     let caught = OF_PROOF.plant(|| {
         let mut worlds = 0..100;
-        worlds.find_map(|world| rot(seed(), world, 100, false).err())
+        worlds.find_map(|world| rot(seed(), WorkloadKind::Storage, world, 100, false).err())
     });
     let failure = caught.expect("the bug is missed");
     println!("{failure}");
+}
+
+/// A scrub lists each copy of a damaged body, and what waits for a rule that cannot look at it is kept.
+#[test]
+fn damage_of_topics_that_loses_a_message_or_a_copy_is_caught() {
+    for (bug, promise) in OF_DAMAGED_TOPICS {
+        let caught = bug.plant(|| {
+            let mut worlds = 0..100;
+            worlds.find_map(|world| rot(seed(), WorkloadKind::WithTopics, world, 100, false).err())
+        });
+        let failure = caught.unwrap_or_else(|| panic!("{} is missed", bug.name));
+        println!("{}: {failure}", bug.name);
+        assert_eq!(failure.violation.promise, promise, "{failure}");
+    }
 }
 
 fn power() -> Option<Box<Failure>> {

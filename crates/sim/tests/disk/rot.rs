@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use kew_sim::disk::{RotCounts, TailDamage, damage_tail, rot};
+use kew_sim::disk::{RotCounts, TailDamage, WorkloadKind, damage_tail, rot, rot_case};
 
 use crate::support::{is_wanted, number, on_all_cores, replayed, seed};
 
@@ -11,30 +11,63 @@ const PER_WORLD: u64 = 100;
 
 #[test]
 fn no_damage_goes_unnoticed() {
-    let seed = seed();
     let injections = number("KEW_DISK_INJECTIONS", 40_000);
+    let counts = damage_all("bit rot", WorkloadKind::Storage, injections);
+    if replayed().is_some() {
+        return;
+    }
+    check_is_varied(&counts, injections);
+}
+
+/// Subscriptions have copies with one body, messages wait in their topic for rules that look at them, and rules have changed
+/// copies.
+#[test]
+fn no_damage_of_topics_goes_unnoticed() {
+    let injections = number("KEW_DISK_INJECTIONS", 40_000) / 4;
+    let counts = damage_all("bit rot, topics", WorkloadKind::WithTopics, injections);
+    if replayed().is_some() {
+        return;
+    }
+    check_is_varied(&counts, injections);
+    for rare in [
+        counts.shared_bodies,
+        counts.dead_letters,
+        counts.changes,
+        counts.buried,
+    ] {
+        assert!(rare >= injections / 1000, "{counts:?}");
+    }
+}
+
+#[expect(
+    clippy::print_stdout,
+    reason = "a test prints its numbers for readers of its output"
+)]
+fn damage_all(name: &str, kind: WorkloadKind, injections: u64) -> RotCounts {
+    let seed = seed();
     let began = Instant::now();
     let counts = on_all_cores(
-        usize::try_from(injections.div_ceil(PER_WORLD)).unwrap(),
+        usize::try_from(injections.div_ceil(PER_WORLD)).expect("few"),
         |world| {
-            if !is_wanted(&format!("rot/{world}")) {
+            if !is_wanted(&rot_case(kind, world as u64)) {
                 return RotCounts::default();
             }
-            rot(seed, world as u64, PER_WORLD, replayed().is_some())
+            rot(seed, kind, world as u64, PER_WORLD, replayed().is_some())
                 .unwrap_or_else(|failure| panic!("{failure}"))
         },
         RotCounts::add,
     );
     println!(
-        "bit rot, seed {seed}: {counts:?} in {:.1} s",
+        "{name}, seed {seed}: {counts:?} in {:.1} s",
         began.elapsed().as_secs_f64()
     );
-    if replayed().is_some() {
-        return;
-    }
+    counts
+}
+
+/// These must occur, or the test proves nothing.
+fn check_is_varied(counts: &RotCounts, injections: u64) {
     assert!(counts.injections >= injections * 99 / 100, "{counts:?}");
     assert!(counts.in_last_batches >= injections / 4, "{counts:?}");
-    // These must occur, or the test proves nothing.
     for rare in [
         counts.bits,
         counts.sectors,

@@ -27,9 +27,11 @@
 //! | | what waits in its topic is copied later, all of a message before any of the next one, and by the rules of its number | `waiting` |
 //! | | what is scheduled in a topic gets its copies by the rules of its time, and none if it was cancelled | [`life`], `scheduled` |
 //! | | a topic takes its subscriptions with it | `queues` |
+//! | damage | what rules cannot read fails in its topic, and nothing else does | `damaged` |
 //! | operators | the messages that they removed are deleted and counted, and nothing else has changed | `operate` |
 //! | liveness | at the end everything was shown | `drain` |
 
+mod damaged;
 mod gathering;
 pub(crate) mod life;
 mod message;
@@ -106,6 +108,8 @@ pub(crate) struct Checker {
     gathering: Gathering,
     /// Messages that an operator has sent again: they do not come in the order of their topic any more.
     sent_again: BTreeSet<u64>,
+    /// Messages that waited in a topic, and went to its failed transfers because their bytes are damaged.
+    buried: BTreeSet<u64>,
     /// How many copies a command makes at once. `None` if that is enough for all.
     copies_at_once: Option<u64>,
     pub(crate) operations: u64,
