@@ -450,7 +450,10 @@ pub enum BusRefusal {
         queue: Box<str>,
     },
     /// The queue has no room for this much.
-    #[error("the messaging entity is full: {size_bytes} of {limit_bytes} bytes are used")]
+    #[error(
+        "the messaging entity is full: it would have {size_bytes} of at most {limit_bytes} bytes. Receive messages from \
+         it, or raise its largest size"
+    )]
     QuotaExceeded {
         /// The size it would have.
         size_bytes: u64,

@@ -6,6 +6,8 @@
 
 mod codec;
 
+use std::collections::BTreeSet;
+
 use thiserror::Error;
 
 use crate::action::Action;
@@ -65,7 +67,8 @@ pub enum Equality {
 pub struct SqlDefinition {
     /// The text.
     pub text: Box<str>,
-    /// The parameters with their values, in the given order. Of two with one name, the later one counts.
+    /// The parameters with their values, in the given order. Of two with one name, which earlier versions took, the later one
+    /// counts.
     pub parameters: Vec<(Box<str>, OwnedValue)>,
     /// The level that the creator named. It is shown again, and has no effect.
     pub compatibility_level: Option<u32>,
@@ -91,6 +94,12 @@ pub enum DefinitionError {
     TooManyParameters {
         /// How many.
         count: usize,
+    },
+    /// Two values for one parameter.
+    #[error("the parameter {name:?} is given twice: its name is the same in upper and lower case")]
+    RepeatedParameter {
+        /// The later one of the two.
+        name: String,
     },
     /// A value of a type that compares with nothing.
     #[error("the value of {name:?} is a list, a map or another type that a rule cannot compare")]
@@ -123,6 +132,18 @@ impl Definition {
         filter: FilterDefinition,
         action: Option<SqlDefinition>,
     ) -> Result<Self, DefinitionError> {
+        let new = Self::checked(filter, action)?;
+        if let FilterDefinition::Sql(sql) = &new.filter {
+            check_names(sql)?;
+        }
+        new.action.as_ref().map_or(Ok(()), check_names)?;
+        Ok(new)
+    }
+
+    fn checked(
+        filter: FilterDefinition,
+        action: Option<SqlDefinition>,
+    ) -> Result<Self, DefinitionError> {
         match &filter {
             FilterDefinition::True | FilterDefinition::False => {}
             FilterDefinition::Correlation(all) => check_equalities(all)?,
@@ -147,7 +168,7 @@ impl Definition {
             return Err(DecodeError::TooLarge(bytes.len()));
         }
         let (filter, action) = codec::decode(bytes)?;
-        Self::new(filter, action).map_err(DecodeError::Refused)
+        Self::checked(filter, action).map_err(DecodeError::Refused)
     }
 
     /// Its stored form.
@@ -233,6 +254,19 @@ fn check_parameters(sql: &SqlDefinition) -> Result<(), DefinitionError> {
     }
     let mut all = sql.parameters.iter();
     all.try_for_each(|(name, value)| check_value(name, value))
+}
+
+/// Only for a new definition: earlier versions took two of one name.
+fn check_names(sql: &SqlDefinition) -> Result<(), DefinitionError> {
+    let name = |name: &str| name.strip_prefix('@').unwrap_or(name).to_lowercase();
+    let mut names = BTreeSet::new();
+    for (parameter, _) in &sql.parameters {
+        if !names.insert(name(parameter)) {
+            let name = (**parameter).into();
+            return Err(DefinitionError::RepeatedParameter { name });
+        }
+    }
+    Ok(())
 }
 
 fn check_value(name: &str, value: &OwnedValue) -> Result<(), DefinitionError> {

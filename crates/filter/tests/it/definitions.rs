@@ -232,6 +232,18 @@ fn what_cannot_be_stored_is_refused() {
         refused(other, None),
         DefinitionError::NotComparable { name }
     );
+    let two = SqlDefinition {
+        parameters: ["@size", "Size"]
+            .map(|it| (it.into(), plain(Value::Long(1))))
+            .into(),
+        ..sql("1 = 1")
+    };
+    let error = refused(FilterDefinition::Sql(two.clone()), None);
+    assert_eq!(
+        error.to_string(),
+        "the parameter \"Size\" is given twice: its name is the same in upper and lower case"
+    );
+    assert_eq!(refused(FilterDefinition::True, Some(two)), error);
     let long = OwnedValue::Binary(vec![0; DEFINITION_BYTES_MAX].into());
     let error = refused(FilterDefinition::Sql(with(long, 1)), None);
     assert!(

@@ -246,10 +246,20 @@ pub(super) fn settings_of(args: &RuleArgs) -> Result<Option<RuleSettings>, Failu
         return Err(Failure::Usage(why.into()));
     }
     let parameters = of_flags("--parameter", values("--parameter", &args.parameter)?)?;
-    let sql = |text: &String| Sql {
-        text: text.clone(),
-        parameters: parameters.clone(),
-        compatibility_level: None,
+    let texts = [args.sql.as_deref(), args.action.as_deref()];
+    let mut unused = parameters.iter().map(|(name, _)| name);
+    if let Some(name) = unused.find(|name| !texts.iter().flatten().any(|it| names(it, name))) {
+        let name = name.trim_start_matches('@');
+        let why = format!("--parameter {name}: neither --sql nor --action names @{name}");
+        return Err(Failure::Usage(why));
+    }
+    let sql = |text: &String| {
+        let named = parameters.iter().filter(|(name, _)| names(text, name));
+        Sql {
+            text: text.clone(),
+            parameters: named.cloned().collect(),
+            compatibility_level: None,
+        }
     };
     let filter = match (&args.sql, args.all, args.none) {
         (Some(text), _, _) => Filter::Sql(sql(text)),
@@ -265,6 +275,18 @@ pub(super) fn settings_of(args: &RuleArgs) -> Result<Option<RuleSettings>, Failu
         action: args.action.as_ref().map(sql),
         ..RuleSettings::default()
     }))
+}
+
+/// Whether a text has the name of a parameter. It may be within a literal: then the parameter is given in vain.
+fn names(text: &str, parameter: &str) -> bool {
+    let folded = text.to_lowercase();
+    let name = parameter.trim_start_matches('@').to_lowercase();
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let mut behind = folded.split('@').skip(1);
+    behind.any(|it| {
+        it.strip_prefix(&*name)
+            .is_some_and(|rest| !rest.starts_with(is_part))
+    })
 }
 
 fn of_flags(

@@ -239,8 +239,10 @@ fn rules_of_the_server_are_managed_and_tested() {
             "size > @least",
             "--parameter",
             "@least=10",
+            "--parameter",
+            "@more=1",
             "--action",
-            "SET seen = @least",
+            "SET seen = @LEAST + @more",
         ];
         assert_eq!(ok(server, &add), "added large of news/subscriptions/s\n");
         kew(server, &add).check_error(1, &["409"]);
@@ -251,7 +253,8 @@ fn rules_of_the_server_are_managed_and_tested() {
             &shown,
             &json!({
                 "name": "large", "sql": "size > @least", "sql_parameters": {"@least": {"int": 10}},
-                "action": "SET seen = @least", "action_parameters": {"@least": {"int": 10}},
+                "action": "SET seen = @LEAST + @more",
+                "action_parameters": {"@least": {"int": 10}, "@more": {"int": 1}},
             }),
         );
         ok(server, &["bus", "rule", "remove", S, "$Default"]);

@@ -295,6 +295,19 @@ fn invalid_arguments_are_refused_before_any_request() {
             ],
             "--parameter @x",
         ),
+        (
+            &[
+                "rule",
+                "add",
+                S,
+                "r",
+                "--sql",
+                "a = @xy",
+                "--parameter",
+                "x=1",
+            ],
+            "neither --sql nor --action names @x",
+        ),
         (&["rule", "set", S, "r"], "--sql"),
         (
             &["rule", "test", "--subscription", S, "--sql", "a"],

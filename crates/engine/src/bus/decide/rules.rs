@@ -203,7 +203,8 @@ impl Turn<'_> {
         default.or_else(|| Some(self.rules(of)?.find(of.subscription, name)?.id))
     }
 
-    /// Source: Service Bus, *EntityStatus*.
+    /// Source: Service Bus, *EntityStatus* of Microsoft.ServiceBus.Messaging: no rule of a disabled subscription, or of one to
+    /// a disabled topic, is added or removed.
     fn check_rules_can_change(&self, of: Of) -> Result<(), BusRefusal> {
         let (topic, subscription) = (self.bus(of.topic), self.bus(of.subscription));
         let disabled = if topic.options.status == EntityStatus::Disabled {
