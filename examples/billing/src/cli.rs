@@ -15,7 +15,7 @@ use crate::journal::Journal;
 use crate::place::{INLINE_BYTES, Place, Settings};
 use crate::program::{print_line, start_log, stop_requested, until_done};
 use crate::run::{RunArgs, run};
-use crate::start::{Plan, find_kew};
+use crate::start::{PORTS, Plan, find_kew};
 use crate::{controller, initiator, measure, page, submit, worker};
 
 /// Seconds without work until the last worker stops, by default.
@@ -247,6 +247,7 @@ pub(crate) fn plan_of(
         look_every_s,
         idle_after_s: IDLE_AFTER_S,
         inline_bytes: INLINE_BYTES,
+        ports: PORTS.to_owned(),
         log: None,
     })
 }

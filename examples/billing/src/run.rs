@@ -12,6 +12,7 @@ use crate::archive::Format;
 use crate::cli::{Amount, IDLE_AFTER_S, bind, plan_of, report};
 use crate::place::{INLINE_BYTES, Place, RECHECK_S, Settings};
 use crate::program::{print_line, stop_requested};
+use crate::start::PORTS;
 use crate::supervise::Supervisor;
 use crate::{measure, page, submit};
 
@@ -43,6 +44,9 @@ pub(crate) struct RunArgs {
     /// Seconds without work until the last worker stops.
     #[arg(long, default_value_t = IDLE_AFTER_S)]
     idle_after_s: u32,
+    /// Ports for the metrics of workers, at least as many as there are instances.
+    #[arg(long, env = "BILLING_PORTS", default_value = PORTS)]
+    ports: String,
     /// Bytes after compression that a message has itself. A longer one is an object that the message names.
     #[arg(long, env = "BILLING_INLINE_BYTES", default_value_t = INLINE_BYTES)]
     inline_bytes: usize,
@@ -59,6 +63,7 @@ pub(crate) async fn run<F: Format>(args: &RunArgs) -> Result<()> {
     let mut plan = plan_of(&args.data, args.timeout_s, args.pause_ms, LOOK_EVERY_S)?;
     plan.idle_after_s = args.idle_after_s;
     plan.inline_bytes = args.inline_bytes;
+    plan.ports.clone_from(&args.ports);
     let mut programs = Supervisor::start(plan, args.instances, args.tasks).await?;
     let done = {
         let mut stop = pin!(stop_requested());

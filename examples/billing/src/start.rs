@@ -130,6 +130,8 @@ pub struct Plan {
     pub idle_after_s: u32,
     /// Bytes after compression that a message has itself.
     pub inline_bytes: usize,
+    /// Ports for the metrics of workers, such as 23400-23499: at least as many as there are workers.
+    pub ports: String,
     /// What all programs log. `None`: what the environment says.
     pub log: Option<&'static str>,
 }
@@ -233,6 +235,7 @@ impl Plan {
         let state = self.data.canonicalize()?.join("scale");
         // JSON writes a text as TOML reads it.
         let (every, idle_after) = (self.look_every_s, self.idle_after_s);
+        let ports = serde_json::to_string(&self.ports)?;
         let worker = serde_json::to_string(&worker)?;
         let state = serde_json::to_string(&state)?;
         Ok(format!(
@@ -254,13 +257,16 @@ connection_env = "BILLING_STORAGE"
 
 [group.target.process]
 command = [{worker}, "--tasks", "{{tasks}}", "--metrics-port", "{{port}}"]
-ports = "23400-23499"
+ports = {ports}
 state_directory = {state}
 stop_within = "15s"
 "#
         ))
     }
 }
+
+/// The ports of workers, unless others are named.
+pub const PORTS: &str = "23400-23499";
 
 /// Finds Kew: the environment variable `KEW_BINARY`, or beside the programs.
 pub fn find_kew(programs: &Path) -> Result<PathBuf> {

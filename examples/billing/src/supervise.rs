@@ -191,6 +191,7 @@ mod tests {
             look_every_s: 1,
             idle_after_s: 1,
             inline_bytes: 64,
+            ports: String::new(),
             log: None,
         };
         let services = Services {

@@ -72,6 +72,7 @@ impl Fleet {
             idle_after_s: 20,
             // Packages, items and results are objects, which must be there for as long as their messages.
             inline_bytes: 64,
+            ports: "23510-23609".to_owned(),
             // Failing requests are the purpose of the test.
             log: Some("off"),
         };

@@ -237,7 +237,9 @@ async fn a_thousand_transactions_are_charged_by_one_command() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_push_wakes_idle_programs_up() {
     let folder = tempfile::tempdir().unwrap();
-    let options = ["--idle-after-s", "600", "--instances", "1"];
+    // Another test has workers at the same time.
+    let ports = ["--ports", "23500-23509"];
+    let options = [&["--idle-after-s", "600", "--instances", "1"], &ports[..]].concat();
     let settings = [("BILLING_RECHECK_S", "86400")];
     let all = Everything::start_with(&folder.path().join("data"), &options, &settings);
     all.until("the report", |it| {
