@@ -36,6 +36,7 @@ mod kill_topics;
 mod lifecycle;
 mod limits_page;
 mod load;
+mod locked_apart;
 mod many;
 mod memory_limit;
 mod migration;
