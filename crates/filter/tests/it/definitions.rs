@@ -1,5 +1,6 @@
 //! Definitions of rules: bytes that stay readable, and what they mean.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use kew_filter::limits::{DEFINITION_BYTES_MAX, EQUALITIES_MAX, PARAMETERS_MAX};
@@ -252,6 +253,26 @@ fn what_cannot_be_stored_is_refused() {
     );
 }
 
+/// Earlier versions took it. The later value counts, as it always did.
+#[test]
+fn a_stored_definition_that_gives_a_parameter_twice_is_read() {
+    let two = SqlDefinition {
+        parameters: [("@p", 1), ("@q", 2)]
+            .map(|(name, value)| (name.into(), plain(Value::Long(value))))
+            .into(),
+        ..sql("size = @p")
+    };
+    let mut bytes = Definition::new(FilterDefinition::Sql(two), None)
+        .unwrap()
+        .bytes()
+        .to_vec();
+    let other = bytes.iter().position(|byte| *byte == b'q').unwrap();
+    bytes[other] = b'P';
+    let (filter, _) = Definition::decode(&bytes).unwrap().compile().unwrap();
+    let matches = |text| filter.matches(&Sample::read(text), &ids).unwrap();
+    assert!(matches("size=int 2") && !matches("size=int 1"));
+}
+
 #[test]
 fn a_definition_compiles_to_what_was_written() {
     let message = Sample::read("color='red', size=int 11, sys.Label='l'");
@@ -321,7 +342,11 @@ fn any_value() -> impl Strategy<Value = OwnedValue> {
 fn any_sql() -> impl Strategy<Value = SqlDefinition> {
     let parameters = prop::collection::vec((".{0,9}", any_value()), 0..5);
     (".{0,200}", parameters, any::<Option<u32>>()).prop_map(|(text, parameters, level)| {
-        let parameters = parameters.into_iter();
+        let mut names = BTreeSet::new();
+        let parameters = parameters.into_iter().filter(|(name, _)| {
+            let name = name.strip_prefix('@').unwrap_or(name);
+            names.insert(name.to_lowercase())
+        });
         SqlDefinition {
             text: text.into(),
             parameters: parameters
