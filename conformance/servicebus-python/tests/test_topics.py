@@ -20,7 +20,7 @@ from azure.servicebus.management import (
     SqlRuleFilter,
     TrueRuleFilter,
 )
-from conftest import drop, is_empty, missing, take, texts
+from conftest import is_empty, missing, take, texts
 from test_administration import connect
 
 pytestmark = pytest.mark.skipif(not os.environ["KEW_BUS_HTTPS"], reason="no port 443")
@@ -466,23 +466,6 @@ def test_queues_and_subscriptions_forward_to_topics(admin, client, topic):
         admin.create_queue(f"{queue}-2", forward_to=f"{topic}-missing")
     for remove in (lambda: admin.delete_queue(queue), lambda: admin.delete_topic(end)):
         remove()
-
-
-def test_a_queue_drops_duplicates_that_are_forwarded_to_it(admin, client, topic):
-    queue = f"{topic}-last"
-    admin.create_queue(queue, requires_duplicate_detection=True)
-    admin.update_subscription(topic, admin.get_subscription(topic, "More"), forward_to=queue)
-    publish(client, topic, Message("one", message_id="a"), Message("two", message_id="a"), Message("three"))
-    # The topic itself detects none.
-    assert texts(copies(client, topic, "all", 3)) == ["one", "two", "three"]
-    with client.get_queue_receiver(queue) as receiver:
-        assert texts([drop(receiver), drop(receiver)]) == ["one", "three"]
-        assert is_empty(receiver)
-    with client.get_queue_sender(queue) as sender:
-        sender.send_messages([Message("four", message_id="a"), Message("five", message_id="b")])
-    with client.get_queue_receiver(queue) as receiver:
-        assert texts([drop(receiver)]) == ["five"]
-    admin.delete_queue(queue)
 
 
 def test_four_hops_through_a_topic(admin, client, topic):

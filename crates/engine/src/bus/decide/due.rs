@@ -308,9 +308,12 @@ impl Turn<'_> {
         };
         let entity = self.bus(to);
         let own_bytes = message.size_bytes();
-        let id_bytes = match self.looks_up(to, self.bus(from)) {
-            true => entity.remembered_size_bytes(Some("")),
-            false => 0,
+        let id_bytes = match entity.role {
+            Role::Topic => entity.remembered_size_bytes(Some("")),
+            Role::Queue
+            | Role::Subscription { .. }
+            | Role::DeadLetters { .. }
+            | Role::FailedTransfers { .. } => 0,
         };
         let needs_session = entity.requires_session() && message.session == 0;
         let limit_bytes = entity.options.size_bytes_max;

@@ -1,8 +1,8 @@
-//! Messages that come into a queue or a topic from another entity, and the bytes that due work needs for them.
+//! Messages that come into a topic from another entity, and the bytes that due work needs for them.
 //!
-//! What a message has goes with it: the place of its body, changes to its properties, and how often it was forwarded. An
-//! entity that detects duplicates looks its id up. The id is in the bytes, so a tick reads these first. A command forwards
-//! nothing to such an entity before it: it would have to wait. To topics, it forwards what does not have to wait there.
+//! What a message has goes with it: the place of its body, changes to its properties, and how often it was forwarded. A
+//! topic that detects duplicates looks its id up. The id is in the bytes, so a tick reads these first. A command forwards
+//! nothing to such a topic before it: it would have to wait. To other topics, it forwards what does not have to wait there.
 
 use bytes::Bytes;
 use kew_filter::SystemProperty;
@@ -79,9 +79,9 @@ impl Turn<'_> {
         };
         let stays = match by {
             By::Tick => false,
-            By::Change => self.looks_up(to, from),
+            By::Change => looks_up(entity),
             By::Command => {
-                self.looks_up(to, from) || entity.role == Role::Topic && entity.backlog.has_ready()
+                looks_up(entity) || entity.role == Role::Topic && entity.backlog.has_ready()
             }
         };
         (!stays).then_some(Ok(to))
@@ -99,7 +99,7 @@ impl Turn<'_> {
             Some(_) => entity.name.name.len() as u64,
             None => 0,
         };
-        match to.is_ok_and(|to| self.looks_up(to, entity)) {
+        match to.is_ok_and(|to| looks_up(self.bus(to))) {
             true => source + ID_HASH_SIZE_BYTES,
             false => source,
         }
@@ -119,7 +119,7 @@ impl Turn<'_> {
         let (first, now) = match may_look.then(|| self.next_due(entity, By::Tick)).flatten() {
             // What waits in a topic does not expire.
             Some(Due::FanOut(number)) => (number, Timestamp::ZERO),
-            Some(Due::Forward(number, Ok(to))) if self.looks_up(to, queue) => (number, self.now()),
+            Some(Due::Forward(number, Ok(to))) if looks_up(self.bus(to)) => (number, self.now()),
             Some(
                 Due::Forward(..)
                 | Due::Lock(_)
@@ -223,16 +223,6 @@ impl Turn<'_> {
         }
     }
 
-    /// Whether an entity looks up the ids of messages that are forwarded to it from another one. What a queue forwards to
-    /// itself, or has back from its dead letters, is no duplicate of itself.
-    ///
-    /// Source: *Topic filters and actions*: duplicate detection is evaluated again where a message is forwarded to.
-    pub(super) fn looks_up(&self, to: Incarnation, from: &BusQueue) -> bool {
-        let entity = self.bus(to);
-        let is_back = from.name == entity.name || from.role.dead_letters_of() == Some(to);
-        entity.options.duplicate_window_ms.is_some() && !is_back
-    }
-
     /// The hash of a message's id, if the entity that it comes to is going to remember it. To read it takes steps.
     fn id_in(
         &mut self,
@@ -241,7 +231,7 @@ impl Turn<'_> {
         number: SequenceNumber,
         reading: &mut Evaluation,
     ) -> Result<Option<u128>, Kept> {
-        if !self.looks_up(to, self.bus(queue)) {
+        if !looks_up(self.bus(to)) {
             return Ok(None);
         }
         let Read { body, overlays } = self.read_message(queue, number)?;
@@ -259,4 +249,11 @@ impl Turn<'_> {
 /// How many units of the due budget some work takes.
 fn units_of(count: u64, per_unit: u64) -> u32 {
     u32::try_from(count / per_unit).unwrap_or(u32::MAX)
+}
+
+/// Whether the ids of messages that are forwarded to an entity are looked up.
+///
+/// Source: docs/topics.md; the service's documentation of duplicate detection does not say it of queues.
+fn looks_up(to: &BusQueue) -> bool {
+    to.role == Role::Topic && to.options.duplicate_window_ms.is_some()
 }

@@ -285,69 +285,6 @@ fn a_topic_looks_up_the_ids_of_what_is_forwarded_to_it() {
     assert_eq!(p.copies_in("a").len(), 4);
 }
 
-#[test]
-fn a_queue_looks_up_the_ids_of_what_is_forwarded_to_it() {
-    let mut p = Partition::with_topic(BusQueueOptions::default());
-    p.create(&entity("last"), detects()).unwrap();
-    p.create(&jobs(), forwards_to("last")).unwrap();
-    p.subscribe("a", forwards_to("last")).unwrap();
-    for id in ["one", "two", "one"] {
-        p.send(named(id)).unwrap();
-    }
-    p.publish(vec![named("two"), named("three"), text("sys.Label=none")])
-        .unwrap();
-    p.settle_down();
-    let texts = |p: &mut Partition| {
-        let all = p.letters("last").into_iter();
-        let mut all: Vec<_> = all.map(|(text, _)| text).collect();
-        all.sort();
-        all
-    };
-    let ids = ["one", "three", "two"].map(|id| format!("sys.MessageId={id}"));
-    let expected = [&["sys.Label=none".to_owned()], &ids[..]].concat();
-    assert_eq!(texts(&mut p), expected);
-    assert_eq!(p.counts().active, 0);
-    assert!(p.letters("jobs/$deadletterqueue").is_empty());
-    let sent = p.ask(BusCommand::Send {
-        queue: entity("last"),
-        messages: vec![named("three")],
-    });
-    assert_eq!(sent, Ok(BusOutcome::Sent(vec![None])));
-    p.pass_ms(60_000);
-    p.send(named("one")).unwrap();
-    p.settle_down();
-    assert_eq!(texts(&mut p).len(), 5);
-}
-
-/// It would be lost, though nothing else has its id.
-#[test]
-fn a_message_that_comes_back_to_its_queue_is_no_duplicate_of_itself() {
-    let mut p = Partition::new();
-    let options = BusQueueOptions {
-        forward_dead_letters_to: Some("jobs".into()),
-        ..detects()
-    };
-    p.create(&jobs(), options).unwrap();
-    p.send(named("one")).unwrap();
-    p.bury_in(&jobs(), "");
-    p.tick();
-    assert_eq!(p.letters("jobs").len(), 1);
-    let options = BusQueueOptions {
-        forward_to: Some("circle".into()),
-        ..detects()
-    };
-    p.create(&entity("circle"), options).unwrap();
-    p.ask(BusCommand::Send {
-        queue: entity("circle"),
-        messages: vec![named("one")],
-    })
-    .unwrap();
-    p.tick();
-    let cause = DeadLetterCause::MaxTransferHopCountExceeded;
-    let found = p.letters("circle/$deadletterqueue");
-    assert_eq!(found, [("sys.MessageId=one".to_owned(), Some(cause))]);
-}
-
 /// An action may change the id. That has no effect in the subscription, and has one where the copy is sent on.
 #[test]
 fn an_id_that_an_action_has_set_is_looked_up() {
