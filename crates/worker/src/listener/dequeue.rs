@@ -92,6 +92,7 @@ enum Look<L> {
 
 impl<T: Send + Sync + 'static, S: Source> Dequeue<T, S> {
     fn new(shared: Arc<Shared<T, S>>) -> Self {
+        shared.receives.begin();
         Self {
             phase: shared.phase.subscribe(),
             shared,
@@ -400,5 +401,6 @@ impl<T: Send + Sync + 'static, S: Source> Drop for Dequeue<T, S> {
         if !self.has_ended {
             self.shared.tasks.end();
         }
+        self.shared.receives.end();
     }
 }

@@ -155,6 +155,9 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
             }
         }
         let delay = if hides { delay } else { Duration::ZERO };
+        if delay.is_zero() {
+            self.receives_ended().await;
+        }
         let release = Settlement::Release { delay, history };
         match settle(shared, &self.lease, release).await {
             Ok(()) if is_stopped => shared.counters.returned.increment(),

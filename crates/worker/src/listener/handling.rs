@@ -345,6 +345,7 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
             delay: Duration::ZERO,
             history: &self.incoming.meta.history,
         };
+        self.receives_ended().await;
         match settle(&self.shared, &self.lease, release).await {
             Ok(()) => {
                 self.shared.counters.returned.increment();
@@ -354,6 +355,14 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
             Err(error) => {
                 tracing::warn!(target: "kew::worker", %error, "a message returns when its lease ends");
             }
+        }
+    }
+
+    /// Before a message is returned by a listener that stops: nothing of the listener is to receive it again. A task of
+    /// an ordered source waits for its message, and receives nothing before that is settled.
+    pub(super) async fn receives_ended(&self) {
+        if !S::IS_ORDERED && self.shared.phase() != Phase::Running {
+            self.shared.receives.ended().await;
         }
     }
 

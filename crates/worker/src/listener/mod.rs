@@ -11,6 +11,7 @@ mod handling;
 mod keeper;
 mod metrics;
 mod phase;
+mod receives;
 mod returns;
 mod settle;
 mod shared;

@@ -14,6 +14,7 @@ use super::counters::{Counters, State};
 use super::events::Event;
 use super::finished::Finished;
 use super::phase::Phase;
+use super::receives::Receives;
 use super::returns::Returns;
 use super::swiftness::Swiftness;
 use super::tasks::Tasks;
@@ -123,6 +124,7 @@ pub(crate) struct Shared<T, S: Source> {
     pub(super) turn: tokio::sync::Mutex<()>,
     pub(super) delayed: Arc<Semaphore>,
     pub(super) tasks: Tasks,
+    pub(super) receives: Receives,
     pub(super) counters: Counters,
     pub(super) phase: watch::Sender<Phase>,
     /// Tasks of all kinds that run.
@@ -164,6 +166,7 @@ impl<T: Send + Sync + 'static, S: Source> Shared<T, S> {
             delayed: Arc::new(Semaphore::new(settings.delayed_max)),
             settings,
             tasks: Tasks::default(),
+            receives: Receives::default(),
             counters: Counters::default(),
             phase: watch::Sender::new(Phase::Running),
             running: watch::Sender::new(0),

@@ -20,6 +20,9 @@ pub struct Stop {
     pub finish_within: Duration,
     /// After that handlers are dropped, and their messages are returned for so long. Default 5 s. What is still
     /// there then is dropped too, and comes back when its lease ends.
+    ///
+    /// A message goes back once all receives of the listener have ended, so that none of them gets it again. For those
+    /// it waits at most 1 s, and at most half of this time.
     pub return_within: Duration,
 }
 
@@ -78,6 +81,7 @@ async fn stop_shared<T: Send + Sync + 'static, S: Source>(
     shared: &Shared<T, S>,
     stop: Stop,
 ) -> StopReport {
+    shared.receives.stops_within(stop.return_within);
     shared.advance(Phase::Finishing);
     let before = shared.state();
     let mut running = shared.running.subscribe();

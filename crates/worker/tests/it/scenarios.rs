@@ -162,13 +162,21 @@ pub(crate) async fn a_stop_returns_what_is_not_finished<S: Source + Clone, K: Ta
         return_within: Duration::from_secs(60),
     };
     assert_eq!(hangs.stop(stop).await.returned, 3);
-    let seen = Seen::default();
-    let listener = notes(&door.source, &seen).build();
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let listener = Listener::builder(door.source.clone(), Json::<Order>::new())
+        .subscribe(handler_fn(move |delivery: Delivery<Order, _>| {
+            let _ = tell.send(delivery.meta().attempt);
+            async { Ok(()) }
+        }))
+        .build();
     listener.start(1).unwrap();
     until("another one has them", async || {
         listener.state().completed == 3
     })
     .await;
+    for _ in 0..3 {
+        assert_eq!(told.recv().await, Some(2), "the one that stops had it once");
+    }
 }
 
 /// Its lease ends, because nobody renews it any more.

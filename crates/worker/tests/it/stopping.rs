@@ -202,3 +202,46 @@ async fn messages_of_a_receive_under_way_are_returned() {
         "their leases did not have to end"
     );
 }
+
+/// It would have one attempt less for nothing, and an application that is restarted often would bury its messages.
+#[tokio::test(start_paused = true)]
+async fn a_stop_does_not_receive_what_it_returns() {
+    let service = Service::new(1);
+    let id = service.put("x");
+    let listener = works::<false>(&service, SECOND * 600).build();
+    listener.start(1).unwrap();
+    until("it is handled", || listener.state().in_flight == 1).await;
+    begin_slow_receive(&listener, &service).await;
+    let at_once = Stop {
+        finish_within: Duration::ZERO,
+        return_within: SECOND * 60,
+    };
+    let report = listener.stop(at_once).await;
+    assert_eq!((report.returned, report.dropped_tasks), (1, 0));
+    assert_eq!(service.stored(id).unwrap().attempt, 1);
+}
+
+/// Its request arrives after those that are sent half a second later.
+async fn begin_slow_receive(listener: &Listener<String, Polled>, service: &Service) {
+    sleep(SECOND).await;
+    service.set_latency(SECOND * 3 / 4);
+    listener.announce();
+    sleep(SECOND / 4).await;
+    service.set_latency(Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receive_without_an_answer_does_not_keep_messages_from_being_returned() {
+    let service = Service::new(1);
+    service.put("x");
+    let listener = works::<false>(&service, SECOND * 600).build();
+    listener.start(2).unwrap();
+    until("it is handled", || listener.state().in_flight == 1).await;
+    begin_slow_receive(&listener, &service).await;
+    let brief = Stop {
+        finish_within: Duration::ZERO,
+        return_within: SECOND / 5,
+    };
+    let report = listener.stop(brief).await;
+    assert_eq!(report.returned, 1);
+}
