@@ -157,7 +157,7 @@ fn definition_of(rule: &RuleDescription) -> Result<Definition, String> {
         _ => return Err("its filter is of an unknown kind".to_owned()),
     };
     let action = rule.settings.action.as_ref().map(sql).transpose()?;
-    let definition = Definition::new(filter, action);
+    let definition = Definition::stored(filter, action);
     definition.map_err(|error| error.to_string())
 }
 
@@ -439,5 +439,33 @@ impl NewIds for RandomIds {
         *version = (*version & 0x0F) | 0x40;
         *variant = (*variant & 0x3F) | 0x80;
         bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kew_client::{EntityState, RuleSettings};
+
+    use super::*;
+
+    /// An earlier version has stored it. The later value counts.
+    #[test]
+    fn a_stored_rule_that_gives_a_parameter_twice_can_be_tested() {
+        let sql = Sql {
+            parameters: [("@p", 1), ("P", 2)]
+                .map(|(name, value)| (name.to_owned(), FilterValue::Long(value)))
+                .into(),
+            ..Sql::new("@p = 2")
+        };
+        let rule = RuleDescription {
+            name: "r".into(),
+            settings: RuleSettings {
+                filter: ServiceFilter::Sql(sql.clone()),
+                action: Some(sql),
+                ..RuleSettings::default()
+            },
+            state: EntityState::default(),
+        };
+        assert!(definition_of(&rule).is_ok());
     }
 }
