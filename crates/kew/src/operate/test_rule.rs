@@ -7,7 +7,7 @@ use kew_bus_message::View;
 use kew_client::{Filter as ServiceFilter, FilterValue, RuleDescription, Sql};
 use kew_filter::{
     Action, Change, CompileError, Definition, Equality, Filter, FilterDefinition, Message, NewIds,
-    OwnedValue, SqlDefinition, Target,
+    SqlDefinition, Target,
 };
 use serde_json::{Map, Value as Json, json};
 
@@ -15,7 +15,7 @@ use super::browse::{Look, browse};
 use super::export::record;
 use super::filter::Filter as Which;
 use super::rule_values::of_service;
-use super::rules::{SYSTEM, all_rules, equalities, system_of, values};
+use super::rules::{SYSTEM, all_rules, equalities, named_in, parameters, system_of};
 use super::{Session, session};
 use crate::bus_rule_args::{RuleArgs, TestRuleArgs};
 use crate::importing::Lines;
@@ -69,13 +69,14 @@ pub(super) fn test(args: &TestRuleArgs) -> Result<(), Failure> {
 
 fn of_command_line(args: &TestRuleArgs) -> Result<Tested, Failure> {
     let rule = &args.rule;
-    let parameters = values("--parameter", &rule.parameter)?.into_iter();
-    let parameters = parameters.map(|(name, value)| (name.into(), value));
-    let parameters: Vec<(Box<str>, OwnedValue)> = parameters.collect();
-    let sql = |text: &String| SqlDefinition {
-        text: text.as_str().into(),
-        parameters: parameters.clone(),
-        compatibility_level: None,
+    let parameters = parameters(rule)?;
+    let sql = |text: &String| {
+        let named = named_in(text, &parameters).cloned();
+        SqlDefinition {
+            text: text.as_str().into(),
+            parameters: named.map(|(name, value)| (name.into(), value)).collect(),
+            compatibility_level: None,
+        }
     };
     let filter = match &rule.sql {
         Some(text) => FilterDefinition::Sql(sql(text)),
