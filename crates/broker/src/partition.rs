@@ -279,7 +279,7 @@ impl<T> Partition<T> {
             } = candidate;
             let left_alone = left_alone(&command, &tries);
             let decision = turn.decide(command);
-            self.loads.note_left_alone(left_alone);
+            self.loads.note_left_alone(left_alone, &tries);
             if let Some(id) = left {
                 self.release_bodies(id, replies);
             }

@@ -73,5 +73,6 @@ pub use table::{
 pub use turn::{DUE_BUDGET, Decision, Journal, Ticked, Tries, Turn};
 pub use vocabulary::{
     BodyLocation, BodyMove, BodyRead, DecodeError, EntityName, Hold, Incarnation, LeaseGeneration,
-    PageNumber, Place, SequenceNumber, Service, Timestamp, Token, VisibilityTimeout,
+    PageNumber, Place, SUBSCRIPTIONS, SUBSCRIPTIONS_LIST, SequenceNumber, Service, Timestamp,
+    Token, VisibilityTimeout, topic_of_path,
 };

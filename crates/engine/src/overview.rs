@@ -58,6 +58,8 @@ pub struct TopicOverview {
     pub name: EntityName,
     /// What became of its messages since the partition was opened.
     pub tally: TopicTally,
+    /// Messages that it has dropped since then because their ids were known.
+    pub duplicates: u64,
     /// Messages that wait for their copies.
     pub pending: u64,
     /// Messages that become active later.
@@ -214,6 +216,7 @@ impl State {
         overview.topics.push(TopicOverview {
             name: topic.name.clone(),
             tally: *rules.tally,
+            duplicates: topic.flow.duplicates,
             pending: backlog.ready_count(),
             scheduled: backlog.scheduled_count(),
             failed_transfers: failed.map_or(0, |it| it.backlog.count()),

@@ -18,14 +18,9 @@ use crate::shared::{HeadMarks, Waste};
 use crate::storage::{self, StorageFact};
 use crate::table::{CountUnit, Live, Resident, Run, RunLength, Spread, Table};
 use crate::vocabulary::token::TokenCipher;
-use crate::vocabulary::{BodyLocation, EntityName, Hint, Incarnation, Timestamp};
+use crate::vocabulary::{BodyLocation, EntityName, Hint, Incarnation, Timestamp, topic_of_path};
 
 pub use self::hand::{Evicted, Hand, Pass};
-
-/// What stands between the names of a topic and its subscription.
-const SUBSCRIPTIONS: &str = "/subscriptions/";
-/// The end of the path to a topic's subscriptions.
-const SUBSCRIPTIONS_END: &str = "/subscriptions";
 
 /// The whole state of a partition: the sum of its events.
 ///
@@ -427,11 +422,11 @@ impl State {
         topics.any(|it| it.has_matched())
     }
 
-    /// The Service Bus queues whose names have the path of a subscription. Earlier versions allowed that.
+    /// The Service Bus queues whose names are kept for subscriptions, and for lists of them. Earlier versions allowed that.
     pub fn queues_named_as_subscriptions(&self) -> impl Iterator<Item = &EntityName> {
         let queues = self.bus.values().filter(|it| it.role == Role::Queue);
         let names = queues.map(|it| &it.name);
-        names.filter(|it| it.name.contains(SUBSCRIPTIONS) || it.name.ends_with(SUBSCRIPTIONS_END))
+        names.filter(|it| topic_of_path(&it.name).is_some())
     }
 
     /// Whether an entity of that name exists.

@@ -41,7 +41,9 @@ pub use definition::{
 };
 pub use error::{EvaluationError, Fault, Problem, SyntaxError};
 pub use index::{Matches, RuleId, RuleIds, RuleSet};
-pub use message::{Message, NewIds, SystemProperty, same_name};
+pub use message::{
+    Message, NewIds, SystemProperty, parameters_that_count, same_name, same_parameter,
+};
 pub use rule::{Copy, Failed, Filter, RULE_NAME, Rule, changes_of_copy, copies};
 pub use sql::SqlFilter;
 pub use syntax::Parameters;

@@ -33,6 +33,21 @@ pub fn same_name(one: &str, other: &str) -> bool {
     folded(one) == folded(other)
 }
 
+/// Whether two names are those of one parameter: an `@` before them does not count either.
+pub fn same_parameter(one: &str, other: &str) -> bool {
+    let plain = |name| str::strip_prefix(name, '@').unwrap_or(name);
+    same_name(plain(one), plain(other))
+}
+
+/// The parameters that count. Rules of earlier versions may give one twice: then the later value does.
+pub fn parameters_that_count<N: AsRef<str>, V>(all: &[(N, V)]) -> impl Iterator<Item = &(N, V)> {
+    let counts = |(place, (name, _)): &(usize, &(N, V))| {
+        let mut later = all.iter().skip(place + 1);
+        !later.any(|(it, _)| same_parameter(it.as_ref(), name.as_ref()))
+    };
+    all.iter().enumerate().filter(counts).map(|(_, it)| it)
+}
+
 /// A name as the index looks it up: names that are the same have one.
 pub(crate) fn folded(name: &str) -> String {
     name.chars().flat_map(char::to_lowercase).collect()

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use kew_client::Entity;
+use kew_engine::SUBSCRIPTIONS;
 
 /// A queue's name: 3 to 63 of `a-z`, `0-9` and single hyphens within.
 ///
@@ -166,7 +167,7 @@ pub(crate) fn bus_queue_name(text: &str) -> Result<String, String> {
     if is_head || is_message {
         return Err("over HTTP this is the path of a message, not of a queue".into());
     }
-    let of_subscription = lower.split_once("/subscriptions/").map(|(_, path)| path);
+    let of_subscription = lower.split_once(SUBSCRIPTIONS).map(|(_, path)| path);
     if of_subscription.is_some_and(|path| path.split('/').nth(1) == Some("rules")) {
         return Err("this is the path of a rule: kew bus rule manages rules".into());
     }

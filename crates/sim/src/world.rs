@@ -15,7 +15,7 @@ use kew_broker::{
     Admission, Admitted, Clock, ClockReading, Cost, Partition, PartitionOptions, Rejection, Reply,
     Rotation, Source, Target, TurnEnd, Waiting,
 };
-use kew_engine::{Command, Timestamp};
+use kew_engine::{Command, Incarnation, Timestamp};
 use kew_log::{BootTime, FaultyStorage, Job, JobKind};
 use kew_planted::Seam;
 
@@ -85,8 +85,8 @@ pub(crate) struct World {
     call_may_fail: bool,
     /// Reads of records may fail.
     reads_fail: bool,
-    /// How many loads have failed.
-    loads_failed: u64,
+    /// The entities of which something could not be read, since the partition was opened.
+    unread: BTreeSet<Incarnation>,
     /// The disk has a limit now.
     is_full: bool,
     /// The disk does nothing before this step.
@@ -171,7 +171,7 @@ impl World {
             dies_after: None,
             call_may_fail: false,
             reads_fail: true,
-            loads_failed: 0,
+            unread: BTreeSet::new(),
             is_full: false,
             slow_until: 0,
             damaged_snapshots: Vec::new(),
@@ -370,7 +370,7 @@ impl World {
             bus.checker.note(what);
         }
         let Noting { taken, held, .. } = noting;
-        self.check_left_alone(has_left_due)?;
+        self.check_left_alone()?;
         if !held.is_empty()
             && let Some(bus) = &mut self.bus
         {
@@ -466,11 +466,13 @@ impl World {
         let kind = job.kind();
         self.rot_before_load(kind);
         let fails = self.fails_to_load(kind);
+        let before = self.before_load(kind);
         self.device.set_unreadable(fails);
         let outcome = seam::carry_out(job);
         self.device.set_unreadable(false);
         let mut replies = Vec::new();
         let completed = self.partition.complete(outcome, &mut replies);
+        self.note_load(before, fails);
         self.pass(&mut replies);
         self.trace.add(
             "job",

@@ -8,20 +8,25 @@ use kew_metrics::{Family, Unit};
 use super::{label, none};
 use crate::overview::{BUS_STATES, Counted, Picture, Queues, Status};
 
-/// Counters of what came into each queue and was completed.
-fn flow_families<Q: Counted>(
-    [mut arrived, mut completed]: [Family; 2],
+/// A counter of what came into a queue, or left it: its name, its help and its value.
+type Row = (&'static str, &'static str, fn(&Flow) -> u64);
+
+/// Counters of what came into each queue and left it.
+fn flow_families<Q: Counted, const N: usize>(
+    rows: [Row; N],
     queues: Option<&Queues<Q>>,
     account: &'static str,
     flow: impl Fn(&Q) -> Flow,
-) -> [Family; 2] {
-    for queue in queues.map(Queues::largest).unwrap_or_default() {
-        let (name, flow) = (queue.name(), flow(queue));
-        let of = || [label(account, &name.account), label("queue", &name.name)].concat();
-        arrived = arrived.count(of(), flow.arrived);
-        completed = completed.count(of(), flow.completed);
-    }
-    [arrived, completed]
+) -> [Family; N] {
+    let queues = queues.map(Queues::largest).unwrap_or_default();
+    rows.map(|(name, help, value)| {
+        let family = Family::counter(name, Unit::None, help);
+        queues.iter().fold(family, |family, queue| {
+            let name = queue.name();
+            let of = [label(account, &name.account), label("queue", &name.name)].concat();
+            family.count(of, value(&flow(queue)))
+        })
+    })
 }
 
 pub(super) fn age_seconds(status: &Status, at: Timestamp) -> f64 {
@@ -64,16 +69,16 @@ pub(super) fn queue_families(read: Option<&Picture>) -> Vec<Family> {
             }
         }
     }
-    let flows = [
-        Family::counter(
+    let flows: [Row; 2] = [
+        (
             "kew_queue_messages_arrived",
-            Unit::None,
             "Messages that came into a queue; not for (other)",
+            |it| it.arrived,
         ),
-        Family::counter(
+        (
             "kew_queue_messages_completed",
-            Unit::None,
             "Messages deleted from a queue, without expired and cleared ones; not for (other)",
+            |it| it.completed,
         ),
     ];
     let flows = flow_families(flows, read.map(|read| &read.queues), "account", |it| {
@@ -130,16 +135,21 @@ pub(super) fn bus_queue_families(read: Option<&Picture>) -> Vec<Family> {
             }
         }
     }
-    let flows = [
-        Family::counter(
+    let flows: [Row; 3] = [
+        (
             "kew_bus_queue_messages_arrived",
-            Unit::None,
             "Messages that came into a queue of Service Bus, scheduled ones when they became active; not for (other)",
+            |it| it.arrived,
         ),
-        Family::counter(
+        (
             "kew_bus_queue_messages_completed",
-            Unit::None,
             "Messages that left a queue of Service Bus, without expired ones and cancelled schedules; not for (other)",
+            |it| it.completed,
+        ),
+        (
+            "kew_bus_queue_duplicates",
+            "Messages sent to a queue of Service Bus that were dropped as duplicates; not for (other)",
+            |it| it.duplicates,
         ),
     ];
     let flows = flow_families(

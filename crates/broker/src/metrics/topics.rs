@@ -13,11 +13,16 @@ const TOPIC_STATES: [&str; 3] = ["active", "scheduled", "failed_transfer"];
 /// A counter of topics: its name, its help and its value.
 type Row = (&'static str, &'static str, fn(&TopicOverview) -> u64);
 
-const COUNTERS: [Row; 5] = [
+const COUNTERS: [Row; 6] = [
     (
         "kew_bus_topic_published",
         "Messages sent or forwarded to a topic, without duplicates",
         |it| it.tally.published,
+    ),
+    (
+        "kew_bus_topic_duplicates",
+        "Messages sent or forwarded to a topic that were dropped as duplicates",
+        |it| it.duplicates,
     ),
     (
         "kew_bus_topic_copies",

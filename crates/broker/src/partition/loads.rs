@@ -45,8 +45,10 @@ pub(super) struct Loads {
     read_count: u64,
     /// How many commands were decided without due work that could not be read.
     without_due_count: u64,
-    /// What those of this turn touch.
+    /// The entities that such commands of this turn name.
     without_due: BTreeSet<EntityName>,
+    /// The entities whose due work such commands of this turn have left alone.
+    left_alone: BTreeSet<Incarnation>,
     failing: FailingGroups,
     now: BootTime,
     /// The runs of what was read since the last turn: it stays in memory until the next one has used it.
@@ -76,10 +78,10 @@ pub(super) enum Read {
     Failed(Unread),
 }
 
-/// The entities of a command that is going to be decided without due work that comes before it, because that cannot be
-/// read. None for nearly all commands.
+/// The entities that a command names, if it is going to be decided without due work that comes before it, because that work
+/// cannot be read. None for nearly all commands.
 pub(super) fn left_alone(command: &Command, tries: &Tries) -> Vec<EntityName> {
-    if !tries.has_left_due_alone() {
+    if tries.left_due_alone().is_empty() {
         return Vec::new();
     }
     let description = command.describe();
@@ -93,6 +95,7 @@ impl Loads {
     pub(super) fn begin_turn(&mut self, now: BootTime) {
         self.now = now;
         self.without_due.clear();
+        self.left_alone.clear();
         self.bodies.begin_turn(now);
         let until = now.plus_ms(RETRY_INTERVAL_MS);
         for group in self.failing.begin_turn(until) {
@@ -149,10 +152,11 @@ impl Loads {
         }
     }
 
-    /// Notes the entities of a command that was decided without due work.
-    pub(super) fn note_left_alone(&mut self, entities: Vec<EntityName>) {
-        self.without_due_count += u64::from(!entities.is_empty());
-        self.without_due.extend(entities);
+    /// Notes a command that was decided without due work: the entities that it names, and those whose work it left alone.
+    pub(super) fn note_left_alone(&mut self, named: Vec<EntityName>, tries: &Tries) {
+        self.without_due_count += u64::from(!named.is_empty());
+        self.without_due.extend(named);
+        self.left_alone.extend(tries.left_due_alone());
     }
 
     /// Looks for bodies behind those that a command misses, if there is room to read them ahead.
@@ -482,6 +486,16 @@ impl<T> Partition<T> {
     /// Whether a command of the last turn that touches this entity was one of them.
     pub fn was_without_due(&self, entity: &EntityName) -> bool {
         self.loads.without_due.contains(entity)
+    }
+
+    /// The entities whose due work commands of the last turn have left alone.
+    pub fn left_alone(&self) -> &BTreeSet<Incarnation> {
+        &self.loads.left_alone
+    }
+
+    /// The groups of messages that jobs are reading.
+    pub fn loading(&self) -> &BTreeSet<Group> {
+        &self.loads.under_way
     }
 
     /// Rejects the commands that wait for a read: nothing was done for them.

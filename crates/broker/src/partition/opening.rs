@@ -159,19 +159,18 @@ impl<T> Partition<T> {
     }
 }
 
-/// What to say of queues that hide subscriptions.
+/// What to say of queues whose names are kept for subscriptions.
 fn warning_of_names(state: &State) -> Option<String> {
     let mut names: Vec<_> = state.queues_named_as_subscriptions().collect();
     names.sort();
     let first = names.first()?;
-    let others = match names.len() - 1 {
-        0 => String::new(),
-        count => format!(", and {count} more like it,"),
+    let (name, namespace) = (&first.name, &first.account);
+    let which = match names.len() {
+        1 => format!("the queue {name} of the namespace {namespace} has a name"),
+        count => format!("{count} queues, such as {name} of the namespace {namespace}, have names"),
     };
     Some(format!(
-        "the queue {} of the namespace {}{others} has a name that belongs to a subscription: it works as before, but \
-         no subscription can have that name, and the rights of a topic with the name before it count for it; empty it, \
-         delete it and use another name",
-        first.name, first.account
+        "{which} reserved for subscriptions of a topic, whose access rules hold there, too: move the messages to another \
+         queue, and delete this one"
     ))
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use kew_engine::bus::BusFact;
-use kew_engine::{Effect, EntityName, Fact, Incarnation, Moved, MovedOf, Service, Timestamp};
+use kew_engine::{
+    Effect, EntityName, Fact, Incarnation, Moved, MovedOf, SUBSCRIPTIONS, Service, Timestamp,
+};
 
 use super::reading::Reading;
 
@@ -211,7 +213,7 @@ impl Reading {
             return own;
         };
         let name = EntityName {
-            name: format!("{}/subscriptions/{}", topic.name, own.name).into(),
+            name: format!("{}{SUBSCRIPTIONS}{}", topic.name, own.name).into(),
             ..topic.clone()
         };
         match self.state.has_entity(&name) {

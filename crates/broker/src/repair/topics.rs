@@ -4,12 +4,9 @@
 //! subscription of it. A subscription has the name of its topic in its own. A copy shows a subscription, because it comes
 //! behind the number of its topic.
 
-use kew_engine::{Effect, EntityName, Incarnation, Place, Service, Timestamp};
+use kew_engine::{Effect, EntityName, Incarnation, Place, SUBSCRIPTIONS, Service, Timestamp};
 
 use super::reading::Reading;
-
-/// What is between the name of a topic and that of a subscription.
-const SUBSCRIPTIONS: &str = "/subscriptions/";
 
 impl Reading {
     /// Creates a topic that something shows, if its creation was not read.

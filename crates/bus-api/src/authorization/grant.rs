@@ -3,9 +3,9 @@
 use std::fmt;
 
 use kew_engine::bus::EntityKind;
+use kew_engine::topic_of_path;
 
 use super::rights::{Right, Rights};
-use crate::ground::address::{SUBSCRIPTIONS, SUBSCRIPTIONS_LIST};
 
 /// The rights of a valid credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,11 +74,8 @@ impl Owner {
     ///
     /// Source: Service Bus, *Shared access authorization policies*: a rule of a topic applies to its subscriptions.
     pub(super) fn owns(&self, entity: &str) -> bool {
-        let Some(rest) = entity.strip_prefix(&*self.name) else {
-            return false;
-        };
-        let is_of_topic = || rest == SUBSCRIPTIONS_LIST || rest.starts_with(SUBSCRIPTIONS);
-        rest.is_empty() || self.kind == EntityKind::Topic && is_of_topic()
+        *entity == *self.name
+            || self.kind == EntityKind::Topic && topic_of_path(entity) == Some(&*self.name)
     }
 }
 

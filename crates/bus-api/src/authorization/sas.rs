@@ -5,12 +5,13 @@ use std::borrow::Cow;
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use kew_engine::topic_of_path;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use super::bad_token::BadToken;
 use super::grant::entity_of;
 use super::rights::{AuthorizationRule, Rights};
-use crate::ground::address::{SUBSCRIPTIONS, SUBSCRIPTIONS_LIST, path_of};
+use crate::ground::address::path_of;
 
 /// The beginning of every token of this kind, whatever type the client declares.
 pub(crate) const PREFIX: &str = "SharedAccessSignature ";
@@ -90,14 +91,12 @@ impl<'a> SignedToken<'a> {
     /// request over HTTP, such as `queue/messages/head` or `topic/subscriptions/name/rules`.
     pub(crate) fn owners(&self) -> Vec<&str> {
         let node = entity_of(&self.path);
-        let topic = node.split_once(SUBSCRIPTIONS).map(|(topic, _)| topic);
-        let topic = topic.or_else(|| node.strip_suffix(SUBSCRIPTIONS_LIST));
         let of_request = node.rfind("/messages").and_then(|at| {
             let rest = node.get(at + "/messages".len()..)?;
             let is_end = rest.is_empty() || rest.starts_with('/');
             is_end.then(|| node.get(..at)).flatten()
         });
-        [Some(node), of_request, topic]
+        [Some(node), of_request, topic_of_path(node)]
             .into_iter()
             .flatten()
             .collect()

@@ -8,8 +8,8 @@
 
 use std::collections::BTreeSet;
 
-use kew_engine::EntityName;
 use kew_engine::bus::{BusQueueOptions, BusQueueView, BusRuleView, NewRule};
+use kew_engine::{EntityName, SUBSCRIPTIONS};
 use kew_filter::{Definition, FilterDefinition};
 use thiserror::Error;
 
@@ -17,7 +17,7 @@ use super::file::{self, BusConfig};
 use super::rule;
 use crate::authorization::description::Description;
 use crate::configuration::duration;
-use crate::ground::address::{SUBSCRIPTIONS, entity_named, is_queue_name, topic_of};
+use crate::ground::address::{entity_named, is_queue_name, topic_of};
 use crate::ground::constants::DUPLICATE_WINDOW_MS;
 
 /// An error in a configuration file, or in one of its entries.

@@ -62,7 +62,9 @@ fn conditions(equalities: Vec<Equality>) -> Result<FilterDefinition, BadRule> {
     }
 }
 
-/// A rule with this name. A filter with a wrong text is refused later, by the broker, and so is a name that is too long.
+/// A new rule with this name. It gives a parameter once, also if it replaces a stored rule that gives it twice: an import
+/// leaves out what does not count. A filter with a wrong text is refused later, by the broker, and so is a name that is
+/// too long.
 ///
 /// Source: .NET's administration client refuses the same characters in names.
 fn rule(

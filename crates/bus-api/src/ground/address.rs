@@ -3,7 +3,7 @@
 //! SDKs write the same queue as `queue`, `/queue`, `sb://host/queue`, `amqps://host:5671/queue`,
 //! percent-encoded or not, and compare names without case.
 
-use kew_engine::{EntityName, Service};
+use kew_engine::{EntityName, SUBSCRIPTIONS, SUBSCRIPTIONS_LIST, Service};
 use percent_encoding::percent_decode_str;
 
 use crate::ground::constants::NAMESPACE;
@@ -15,11 +15,6 @@ const MANAGEMENT: &str = "/$management";
 const NAME_LENGTH_MAX: usize = 260;
 /// The longest name of a subscription, in characters, without that of its topic.
 const SUBSCRIPTION_LENGTH_MAX: usize = 50;
-
-/// What lies between the name of a topic and that of its subscription, in lower case.
-pub(crate) const SUBSCRIPTIONS: &str = "/subscriptions/";
-/// What the path of a list of subscriptions has behind the name of their topic, in lower case.
-pub(crate) const SUBSCRIPTIONS_LIST: &str = "/subscriptions";
 
 /// The target that a link can be attached to.
 #[derive(Clone, Debug, PartialEq, Eq)]

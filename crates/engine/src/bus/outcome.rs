@@ -449,10 +449,10 @@ pub enum BusRefusal {
         /// The queue.
         queue: Box<str>,
     },
-    /// The queue has no room for this much.
+    /// The queue or topic has no room for this much: messages, or the state of a session.
     #[error(
-        "the messaging entity is full: it would have {size_bytes} of at most {limit_bytes} bytes. Receive messages from \
-         it, or raise its largest size"
+        "the messaging entity is full: it would have {size_bytes} of at most {limit_bytes} bytes. Remove messages or states \
+         of sessions from it (for a topic: from its subscriptions), or raise MaxSizeInMegabytes"
     )]
     QuotaExceeded {
         /// The size it would have.

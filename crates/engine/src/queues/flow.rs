@@ -8,4 +8,6 @@ pub struct Flow {
     pub arrived: u64,
     /// Messages that left, but for those that nobody handled: expired ones, and those that did not come yet.
     pub completed: u64,
+    /// Messages that were dropped because their ids were known. Queue Storage drops none.
+    pub duplicates: u64,
 }

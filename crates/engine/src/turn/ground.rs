@@ -130,6 +130,12 @@ impl bus::Ground for Turn<'_> {
         }
     }
 
+    fn tally_duplicate(&mut self, entity: Incarnation) {
+        if let Some(entity) = self.state.bus.get_physical(&entity) {
+            entity.flow.duplicates += 1;
+        }
+    }
+
     fn forget_ids(&mut self, queue: Incarnation) {
         let (bus, catalogue) = (&mut self.state.bus, &mut self.state.catalogue);
         if bus.forget_ids(catalogue, queue, self.now) {

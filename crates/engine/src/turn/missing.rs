@@ -5,6 +5,8 @@
 //! second one ([`Turn::decide`]) decides on records in memory alone. So what happens to be in memory never changes a
 //! decision.
 
+use std::collections::BTreeSet;
+
 use super::Turn;
 use crate::bus::{self, Behind, By, DueSpent, Unread};
 use crate::command::Command;
@@ -32,9 +34,9 @@ impl Tries {
         self.due_spent.comes_behind_due()
     }
 
-    /// Whether the command goes on without due work that should come before it.
-    pub fn has_left_due_alone(&self) -> bool {
-        self.due_spent.has_left_alone()
+    /// The entities whose due work should come before the command, which goes on without it.
+    pub fn left_due_alone(&self) -> &BTreeSet<Incarnation> {
+        self.due_spent.left_alone()
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) mod token;
 pub use self::body::{BodyLocation, BodyRead, Hold};
 pub use self::codec::DecodeError;
 pub(crate) use self::hint::Hint;
-pub use self::name::{EntityName, Service};
+pub use self::name::{EntityName, SUBSCRIPTIONS, SUBSCRIPTIONS_LIST, Service, topic_of_path};
 pub use self::page::PageNumber;
 pub use self::place::{BodyMove, Place};
 pub use self::time::{Timestamp, VisibilityTimeout};

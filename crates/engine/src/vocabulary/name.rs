@@ -12,6 +12,17 @@ pub enum Service {
     ServiceBus,
 }
 
+/// What lies between the name of a topic and that of its subscription.
+pub const SUBSCRIPTIONS: &str = "/subscriptions/";
+/// What the path of the list of a topic's subscriptions has behind the name of the topic.
+pub const SUBSCRIPTIONS_LIST: &str = "/subscriptions";
+
+/// The topic to whose subscriptions a path in lower case belongs: the path of their list, of one of them, or behind that.
+pub fn topic_of_path(path: &str) -> Option<&str> {
+    let topic = path.split_once(SUBSCRIPTIONS).map(|(topic, _)| topic);
+    topic.or_else(|| path.strip_suffix(SUBSCRIPTIONS_LIST))
+}
+
 /// The full name of an entity: service, account, and the name within the account.
 ///
 /// The front end has checked the name against its service's rules; the engine only compares it.
@@ -40,5 +51,26 @@ impl EntityName {
 impl fmt::Display for EntityName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.account, self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::topic_of_path;
+
+    #[test]
+    fn paths_of_subscriptions_name_their_topic() {
+        for (path, topic) in [
+            ("t/subscriptions", Some("t")),
+            ("t/subscriptions/s", Some("t")),
+            ("a/b/subscriptions/s/$deadletterqueue", Some("a/b")),
+            ("t/subscriptions/s/subscriptions", Some("t")),
+            ("t/subscriptions/subscriptions", Some("t")),
+            ("subscriptions/s", None),
+            ("t/subscriptions-of-ours/s", None),
+            ("t/subscription/s", None),
+        ] {
+            assert_eq!(topic_of_path(path), topic, "{path}");
+        }
     }
 }

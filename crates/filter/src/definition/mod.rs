@@ -6,15 +6,13 @@
 
 mod codec;
 
-use std::collections::BTreeSet;
-
 use thiserror::Error;
 
 use crate::action::Action;
 use crate::correlation::CorrelationFilter;
 use crate::error::SyntaxError;
 use crate::limits::{DEFINITION_BYTES_MAX, EQUALITIES_MAX, PARAMETERS_MAX};
-use crate::message::SystemProperty;
+use crate::message::{SystemProperty, same_parameter};
 use crate::rule::Filter;
 use crate::sql::SqlFilter;
 use crate::syntax::Parameters;
@@ -127,12 +125,12 @@ pub enum CompileError {
 }
 
 impl Definition {
-    /// The definition of a rule. Its texts are not read: see [`compile`](Self::compile).
+    /// The definition of a new rule. Its texts are not read: see [`compile`](Self::compile).
     pub fn new(
         filter: FilterDefinition,
         action: Option<SqlDefinition>,
     ) -> Result<Self, DefinitionError> {
-        let new = Self::checked(filter, action)?;
+        let new = Self::stored(filter, action)?;
         if let FilterDefinition::Sql(sql) = &new.filter {
             check_names(sql)?;
         }
@@ -140,7 +138,9 @@ impl Definition {
         Ok(new)
     }
 
-    fn checked(
+    /// The definition of a rule that is stored already. Earlier versions took rules that [`new`](Self::new) refuses: they gave
+    /// a parameter twice.
+    pub fn stored(
         filter: FilterDefinition,
         action: Option<SqlDefinition>,
     ) -> Result<Self, DefinitionError> {
@@ -168,7 +168,7 @@ impl Definition {
             return Err(DecodeError::TooLarge(bytes.len()));
         }
         let (filter, action) = codec::decode(bytes)?;
-        Self::checked(filter, action).map_err(DecodeError::Refused)
+        Self::stored(filter, action).map_err(DecodeError::Refused)
     }
 
     /// Its stored form.
@@ -258,13 +258,13 @@ fn check_parameters(sql: &SqlDefinition) -> Result<(), DefinitionError> {
 
 /// Only for a new definition: earlier versions took two of one name.
 fn check_names(sql: &SqlDefinition) -> Result<(), DefinitionError> {
-    let name = |name: &str| name.strip_prefix('@').unwrap_or(name).to_lowercase();
-    let mut names = BTreeSet::new();
-    for (parameter, _) in &sql.parameters {
-        if !names.insert(name(parameter)) {
-            let name = (**parameter).into();
+    let mut rest = sql.parameters.as_slice();
+    while let [(name, _), later @ ..] = rest {
+        if let Some((again, _)) = later.iter().find(|(it, _)| same_parameter(it, name)) {
+            let name = (**again).into();
             return Err(DefinitionError::RepeatedParameter { name });
         }
+        rest = later;
     }
     Ok(())
 }

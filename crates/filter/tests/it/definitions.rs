@@ -245,6 +245,16 @@ fn what_cannot_be_stored_is_refused() {
         "the parameter \"Size\" is given twice: its name is the same in upper and lower case"
     );
     assert_eq!(refused(FilterDefinition::True, Some(two)), error);
+    // Names are folded letter by letter, as texts name them: this one has another sigma at its end in lower case.
+    let greek = SqlDefinition {
+        parameters: ["ΟΔΟΣ", "οδοσ"]
+            .map(|it| (it.into(), plain(Value::Long(1))))
+            .into(),
+        ..sql("1 = 1")
+    };
+    let name = "οδοσ".to_owned();
+    let error = DefinitionError::RepeatedParameter { name };
+    assert_eq!(refused(FilterDefinition::Sql(greek), None), error);
     let long = OwnedValue::Binary(vec![0; DEFINITION_BYTES_MAX].into());
     let error = refused(FilterDefinition::Sql(with(long, 1)), None);
     assert!(

@@ -241,25 +241,11 @@ fn flag_of(value: &FilterValue) -> Json {
 
 /// The filter and the action of the command line. `None`: it has no filter.
 pub(super) fn settings_of(args: &RuleArgs) -> Result<Option<RuleSettings>, Failure> {
-    if !args.parameter.is_empty() && args.sql.is_none() && args.action.is_none() {
-        let why = "--parameter has no effect without --sql or --action";
-        return Err(Failure::Usage(why.into()));
-    }
-    let parameters = of_flags("--parameter", values("--parameter", &args.parameter)?)?;
-    let texts = [args.sql.as_deref(), args.action.as_deref()];
-    let mut unused = parameters.iter().map(|(name, _)| name);
-    if let Some(name) = unused.find(|name| !texts.iter().flatten().any(|it| names(it, name))) {
-        let name = name.trim_start_matches('@');
-        let why = format!("--parameter {name}: neither --sql nor --action names @{name}");
-        return Err(Failure::Usage(why));
-    }
-    let sql = |text: &String| {
-        let named = parameters.iter().filter(|(name, _)| names(text, name));
-        Sql {
-            text: text.clone(),
-            parameters: named.cloned().collect(),
-            compatibility_level: None,
-        }
+    let parameters = of_flags("--parameter", parameters(args)?)?;
+    let sql = |text: &String| Sql {
+        text: text.clone(),
+        parameters: named_in(text, &parameters).cloned().collect(),
+        compatibility_level: None,
     };
     let filter = match (&args.sql, args.all, args.none) {
         (Some(text), _, _) => Filter::Sql(sql(text)),
@@ -275,6 +261,31 @@ pub(super) fn settings_of(args: &RuleArgs) -> Result<Option<RuleSettings>, Failu
         action: args.action.as_ref().map(sql),
         ..RuleSettings::default()
     }))
+}
+
+/// The parameters of the command line. The filter or the action has to name each.
+pub(super) fn parameters(args: &RuleArgs) -> Result<Vec<(String, OwnedValue)>, Failure> {
+    if !args.parameter.is_empty() && args.sql.is_none() && args.action.is_none() {
+        let why = "--parameter has no effect without --sql or --action";
+        return Err(Failure::Usage(why.into()));
+    }
+    let parameters = values("--parameter", &args.parameter)?;
+    let texts = [args.sql.as_deref(), args.action.as_deref()];
+    let mut unused = parameters.iter().map(|(name, _)| name);
+    if let Some(name) = unused.find(|name| !texts.iter().flatten().any(|it| names(it, name))) {
+        let name = name.trim_start_matches('@');
+        let why = format!("--parameter {name}: neither --sql nor --action names @{name}");
+        return Err(Failure::Usage(why));
+    }
+    Ok(parameters)
+}
+
+/// The parameters that a text names.
+pub(super) fn named_in<'p, V>(
+    text: &str,
+    parameters: &'p [(String, V)],
+) -> impl Iterator<Item = &'p (String, V)> {
+    parameters.iter().filter(move |(name, _)| names(text, name))
 }
 
 /// Whether a text has the name of a parameter. It may be within a literal: then the parameter is given in vain.

@@ -7,7 +7,7 @@ use kew_bus_message::View;
 use kew_client::{Filter as ServiceFilter, FilterValue, RuleDescription, Sql};
 use kew_filter::{
     Action, Change, CompileError, Definition, Equality, Filter, FilterDefinition, Message, NewIds,
-    OwnedValue, SqlDefinition, Target,
+    SqlDefinition, Target,
 };
 use serde_json::{Map, Value as Json, json};
 
@@ -15,7 +15,7 @@ use super::browse::{Look, browse};
 use super::export::record;
 use super::filter::Filter as Which;
 use super::rule_values::of_service;
-use super::rules::{SYSTEM, all_rules, equalities, system_of, values};
+use super::rules::{SYSTEM, all_rules, equalities, named_in, parameters, system_of};
 use super::{Session, session};
 use crate::bus_rule_args::{RuleArgs, TestRuleArgs};
 use crate::importing::Lines;
@@ -69,13 +69,14 @@ pub(super) fn test(args: &TestRuleArgs) -> Result<(), Failure> {
 
 fn of_command_line(args: &TestRuleArgs) -> Result<Tested, Failure> {
     let rule = &args.rule;
-    let parameters = values("--parameter", &rule.parameter)?.into_iter();
-    let parameters = parameters.map(|(name, value)| (name.into(), value));
-    let parameters: Vec<(Box<str>, OwnedValue)> = parameters.collect();
-    let sql = |text: &String| SqlDefinition {
-        text: text.as_str().into(),
-        parameters: parameters.clone(),
-        compatibility_level: None,
+    let parameters = parameters(rule)?;
+    let sql = |text: &String| {
+        let named = named_in(text, &parameters).cloned();
+        SqlDefinition {
+            text: text.as_str().into(),
+            parameters: named.map(|(name, value)| (name.into(), value)).collect(),
+            compatibility_level: None,
+        }
     };
     let filter = match &rule.sql {
         Some(text) => FilterDefinition::Sql(sql(text)),
@@ -157,7 +158,7 @@ fn definition_of(rule: &RuleDescription) -> Result<Definition, String> {
         _ => return Err("its filter is of an unknown kind".to_owned()),
     };
     let action = rule.settings.action.as_ref().map(sql).transpose()?;
-    let definition = Definition::new(filter, action);
+    let definition = Definition::stored(filter, action);
     definition.map_err(|error| error.to_string())
 }
 
@@ -439,5 +440,33 @@ impl NewIds for RandomIds {
         *version = (*version & 0x0F) | 0x40;
         *variant = (*variant & 0x3F) | 0x80;
         bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kew_client::{EntityState, RuleSettings};
+
+    use super::*;
+
+    /// An earlier version has stored it. The later value counts.
+    #[test]
+    fn a_stored_rule_that_gives_a_parameter_twice_can_be_tested() {
+        let sql = Sql {
+            parameters: [("@p", 1), ("P", 2)]
+                .map(|(name, value)| (name.to_owned(), FilterValue::Long(value)))
+                .into(),
+            ..Sql::new("@p = 2")
+        };
+        let rule = RuleDescription {
+            name: "r".into(),
+            settings: RuleSettings {
+                filter: ServiceFilter::Sql(sql.clone()),
+                action: Some(sql),
+                ..RuleSettings::default()
+            },
+            state: EntityState::default(),
+        };
+        assert!(definition_of(&rule).is_ok());
     }
 }

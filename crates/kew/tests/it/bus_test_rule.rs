@@ -141,6 +141,25 @@ fn a_rule_that_is_not_valid_is_refused_with_the_place() {
         ),
         (&["--sql", "a = @none"], "the parameter @none has no value"),
         (
+            &["--sql", "a = @xy", "--parameter", "x=1"],
+            "neither --sql nor --action names @x",
+        ),
+        (
+            &["--correlation", "a=1", "--parameter", "x=1"],
+            "--parameter has no effect without --sql or --action",
+        ),
+        (
+            &[
+                "--sql",
+                "a = @x",
+                "--parameter",
+                "x=1",
+                "--parameter",
+                "@X=2",
+            ],
+            "the parameter \"@X\" is given twice",
+        ),
+        (
             &["--correlation", "sys.Size=1"],
             "sys.Size: expected an application property",
         ),

@@ -396,6 +396,7 @@ fn every_metric_is_documented_and_everything_documented_is_shown() {
         [
             "kew_amqp_refusals_total",
             "kew_backup_age_seconds",
+            "kew_bus_queue_duplicates_total",
             "kew_bus_queue_messages",
             "kew_bus_queue_messages_arrived_total",
             "kew_bus_queue_messages_completed_total",
@@ -403,6 +404,7 @@ fn every_metric_is_documented_and_everything_documented_is_shown() {
             "kew_bus_queue_sessions_locked",
             "kew_bus_queue_size_bytes",
             "kew_bus_topic_copies_total",
+            "kew_bus_topic_duplicates_total",
             "kew_bus_topic_filter_failures_total",
             "kew_bus_topic_filter_steps_total",
             "kew_bus_topic_messages",

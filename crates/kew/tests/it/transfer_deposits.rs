@@ -96,8 +96,12 @@ fn copies_of_a_full_topic_come_back() {
     let lines = export(&from, &[]);
     let file = write(place.path(), &lines);
     let to = start(&place.path().join("to"));
-    let imported = report(&to, &file, &[]);
-    assert_eq!(imported["messages_sent"], 24, "{imported}");
+    let file = file.to_str().expect("UTF-8");
+    let imported = ok(&to, &["import", "--json", "--file", file]);
+    assert_eq!(imported.json()["messages_sent"], 24, "{imported:?}");
+    let refuses =
+        "and at most 1048576 are allowed: imported copies share no bodies. It refuses sends";
+    assert!(imported.err.contains(refuses), "{imported:?}");
     assert_eq!(places_and_ids(&export(&to, &[])), places_and_ids(&lines));
     let size = load::run(async {
         let topic = admin(&to).topic("news").await.expect("read");

@@ -1,7 +1,9 @@
-//! `kew export` of a topic that the command names twice.
+//! `kew export` of a topic that the command names twice, and `kew import` of a rule that gives a parameter twice.
+
+use serde_json::json;
 
 use crate::client::{Script, answer, command, finish};
-use crate::transfer::{export, fact, kew, ok, start};
+use crate::transfer::{ended, export, fact, kew, ok, start, write};
 
 /// A topic in Azure can be named in any case, and comes once.
 #[test]
@@ -53,5 +55,37 @@ fn a_message_of_a_topic_that_is_named_twice_is_exported_once() {
     let exported = export(&server, &only);
     let messages = exported.iter().filter(|it| it.get("body").is_some());
     assert_eq!(messages.count(), 1 + scheduled, "{exported:?}");
+    server.terminate();
+}
+
+/// An earlier version has stored such a rule, and exported it.
+#[test]
+fn a_rule_of_an_old_file_that_gives_a_parameter_twice_is_imported() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let server = start(&place.path().join("data"));
+    let topic = json!({"version": 1, "service": "service-bus", "topic": "news", "definition": {}});
+    let subscription = json!({
+        "version": 1, "service": "service-bus", "topic": "news", "subscription": "mail", "definition": {},
+    });
+    let rule = |parameters| {
+        json!({
+            "version": 1, "service": "service-bus", "topic": "news", "subscription": "mail", "rule": "large",
+            "filter": {"sql": {"text": "size > @least", "parameters": parameters}},
+        })
+    };
+    let twice = rule(json!({"@LEAST": {"long": 1}, "@least": {"long": 10}}));
+    let file = write(place.path(), &ended(&[topic, subscription, twice]));
+    let file = file.to_str().expect("UTF-8");
+    // The second time finds it as it is.
+    for created in [1, 0] {
+        let imported = ok(&server, &["import", "--json", "--file", file]);
+        assert_eq!(imported.json()["rules_created"], created, "{imported:?}");
+        let told = "the rule large of the subscription news/subscriptions/mail gives the parameter @LEAST twice";
+        assert!(imported.err.contains(told), "{imported:?}");
+        assert!(!imported.err.contains("differ"), "{imported:?}");
+    }
+    let exported = export(&server, &[]);
+    let once = rule(json!({"@least": {"long": 10}}));
+    assert!(exported.contains(&once), "{exported:?}");
     server.terminate();
 }

@@ -119,6 +119,11 @@ impl FaultyStorage {
         self.disk().calls
     }
 
+    /// How many of them failed by an injected fault, or because the power was off.
+    pub fn failed_calls(&self) -> u64 {
+        self.disk().failed_calls
+    }
+
     /// Size of all files together.
     pub fn used_bytes(&self) -> u64 {
         self.disk().used_bytes()

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use kew_broker::{Rejection, Reply, Source};
 use kew_engine::bus::{BusCommand, BusMessage, BusQueueOptions, Receives};
-use kew_engine::{Class, Command, EntityName, RunLength, SequenceNumber, Touches};
+use kew_engine::{Class, Command, EntityName, Group, RunLength, SequenceNumber, Touches};
 use kew_log::JobKind;
 
 use super::World;
@@ -29,6 +29,12 @@ pub(super) struct Waits {
     /// In the order in which they came.
     all: Vec<u64>,
     for_records: BTreeSet<u64>,
+}
+
+/// What jobs were loading, and how many calls of the disk had failed.
+pub(super) struct BeforeLoad {
+    loading: BTreeSet<Group>,
+    failed_calls: u64,
 }
 
 impl World {
@@ -59,10 +65,25 @@ impl World {
 
     /// Whether the disk fails to read what a job is about to load.
     pub(super) fn fails_to_load(&mut self, kind: JobKind) -> bool {
-        let fails =
-            kind == JobKind::Load && self.may_be_cold() && self.reads_fail && self.cold.happens(60);
-        self.loads_failed += u64::from(fails);
-        fails
+        kind == JobKind::Load && self.may_be_cold() && self.reads_fail && self.cold.happens(60)
+    }
+
+    /// What jobs are loading before one of them is carried out that loads something.
+    pub(super) fn before_load(&self, kind: JobKind) -> Option<BeforeLoad> {
+        (kind == JobKind::Load).then(|| BeforeLoad {
+            loading: self.partition.loading().clone(),
+            failed_calls: self.storage.failed_calls(),
+        })
+    }
+
+    /// Notes the entities of what a job could not load: those of the groups that no job is loading any more.
+    pub(super) fn note_load(&mut self, before: Option<BeforeLoad>, fails: bool) {
+        let failed = before.filter(|it| fails || it.failed_calls < self.storage.failed_calls());
+        let Some(BeforeLoad { loading, .. }) = failed else {
+            return;
+        };
+        let ended = loading.difference(self.partition.loading());
+        self.unread.extend(ended.map(|group| group.entity));
     }
 
     /// Whether all due work that comes before a command of the last turn could be read.
@@ -72,14 +93,16 @@ impl World {
         !before.any(|entity| self.partition.was_without_due(entity))
     }
 
-    /// Commands are decided without due work that comes before them only where the disk fails to read it.
-    pub(super) fn check_left_alone(&self, has_left_any: bool) -> Result<(), Violation> {
-        match has_left_any && self.loads_failed == 0 && self.report.failed_calls == 0 {
-            true => violated!(
+    /// Commands are decided without due work that comes before them only where the disk has failed to read it: something of
+    /// the same entity. Due work needs records of its own entity alone, also if it forwards messages to another one.
+    pub(super) fn check_left_alone(&self) -> Result<(), Violation> {
+        let mut left_alone = self.partition.left_alone().difference(&self.unread);
+        match left_alone.next() {
+            Some(entity) => violated!(
                 promise::LIVENESS,
-                "due work was left alone, and no read has failed"
+                "due work of {entity:?} was left alone, and no read of it has failed"
             ),
-            false => Ok(()),
+            None => Ok(()),
         }
     }
 

@@ -323,6 +323,7 @@ impl World {
             Rare::PageReadFromCopy,
         );
         self.partition = partition;
+        self.unread.clear();
         self.recycled_segments = 0;
         let reading = altered(Seam::Reading, self.reading);
         self.clock = Clock::start(reading, self.partition.state().last_event_at());

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 
 use bytes::BytesMut;
 use hyper::header::HOST;
+use kew_engine::SUBSCRIPTIONS;
 use kew_engine::bus::{BusQueueCounts, BusQueueView, EntityKind};
 use kew_xml::put_element;
 
@@ -16,7 +17,6 @@ use super::settings::{KILOBYTE, MEGABYTE};
 use super::version::ApiVersion;
 use crate::authorization::description::Description;
 use crate::configuration::duration;
-use crate::ground::address::SUBSCRIPTIONS;
 use crate::ground::constants::DUPLICATE_WINDOW_MS;
 use crate::http::answers::times::rfc3339;
 use crate::http::call::Head;

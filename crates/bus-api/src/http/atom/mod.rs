@@ -28,8 +28,8 @@ use std::sync::Arc;
 
 use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Method, StatusCode};
-use kew_engine::EntityName;
 use kew_engine::bus::EntityKind;
+use kew_engine::{EntityName, SUBSCRIPTIONS_LIST};
 
 use self::subscription_rules::RulePath;
 use super::answers::AnswerRoom;
@@ -37,7 +37,7 @@ use super::answers::{Answer, HttpError};
 use super::call::Call;
 use super::service::HttpService;
 use crate::authorization::operation::HttpOperation;
-use crate::ground::address::{SUBSCRIPTIONS_LIST, entity_named, is_queue_name};
+use crate::ground::address::{entity_named, is_queue_name};
 use crate::ground::lookup::{is_queue, kind_of};
 use crate::shared::Shared;
 

@@ -2,7 +2,7 @@
 
 use hyper::{Method, StatusCode};
 use kew_engine::bus::{BusCommand, BusOutcome, BusQueueView, BusRuleView};
-use kew_engine::{EntityName, Outcome};
+use kew_engine::{EntityName, Outcome, SUBSCRIPTIONS};
 use kew_filter::Definition;
 use kew_xml::put_element;
 
@@ -14,7 +14,7 @@ use super::document::{CONTENT_NAMESPACES, Entry, Feed, close, open};
 use super::{entity, list, not_allowed};
 use crate::authorization::operation::HttpOperation;
 use crate::definitions::{BadRule, atom};
-use crate::ground::address::{SUBSCRIPTIONS, entity_named, topic_of};
+use crate::ground::address::{entity_named, topic_of};
 use crate::ground::lookup::{RULES_SIZE_BYTES_MAX, rules_of};
 use crate::ground::submit::Submitted;
 use crate::http::answers::times::rfc3339;

@@ -208,7 +208,10 @@ impl Turn<'_> {
         match self.id_in(to, queue, number, &mut reading) {
             Ok(id_hash) => self.forward(queue, number, to, id_hash),
             // A duplicate is dropped, as if it had been sent there.
-            Err(Kept::Duplicate) => self.remove(queue, number),
+            Err(Kept::Duplicate) => {
+                self.0.tally_duplicate(to);
+                self.remove(queue, number);
+            }
             Err(Kept::Unread(Unread::Damaged)) => {
                 self.bury(queue, number, DeadLetterCause::BodyDamaged, None);
             }

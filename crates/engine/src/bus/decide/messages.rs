@@ -44,6 +44,7 @@ impl Turn<'_> {
                     own.min(options.default_time_to_live_ms)
                 });
             let Ok(id_hash) = self.id_hash(queue, message.message_id.as_deref()) else {
+                self.0.tally_duplicate(queue);
                 numbers.push(None);
                 continue;
             };

@@ -60,9 +60,9 @@ impl DueSpent {
         self.is_due_missing && self.by == Some(By::Change)
     }
 
-    /// Whether due work of an entity was left alone.
-    pub(crate) fn has_left_alone(&self) -> bool {
-        !self.left_alone.is_empty()
+    /// The entities whose due work was left alone.
+    pub(crate) fn left_alone(&self) -> &BTreeSet<Incarnation> {
+        &self.left_alone
     }
 }
 

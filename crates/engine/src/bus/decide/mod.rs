@@ -92,6 +92,8 @@ pub(crate) trait Ground {
     fn note_steps(&mut self, count: u64);
     /// Counts for metrics what became of messages of a topic.
     fn tally_topic(&mut self, topic: Incarnation, tally: &TopicTally);
+    /// Counts for metrics a message that an entity has dropped because its id was known.
+    fn tally_duplicate(&mut self, entity: Incarnation);
     /// Forgets some ids of a queue that are older than its window. No event says so.
     fn forget_ids(&mut self, queue: Incarnation);
 }

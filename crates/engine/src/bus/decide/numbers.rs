@@ -36,7 +36,10 @@ impl Turn<'_> {
         topic: Incarnation,
         message: &BusMessage,
     ) -> Option<SequenceNumber> {
-        let id_hash = self.id_hash(topic, message.message_id.as_deref()).ok()?;
+        let Ok(id_hash) = self.id_hash(topic, message.message_id.as_deref()) else {
+            self.0.tally_duplicate(topic);
+            return None;
+        };
         let number = self.bus_backlog(topic).next();
         self.emit_bus_effect(Effect::Passed {
             topic: place(topic, number),

@@ -11,7 +11,11 @@ fn flow_of(p: &mut Partition, name: &str) -> Flow {
 }
 
 fn flow(arrived: u64, completed: u64) -> Flow {
-    Flow { arrived, completed }
+    Flow {
+        arrived,
+        completed,
+        duplicates: 0,
+    }
 }
 
 fn later(p: &Partition, body: &str) -> BusMessage {

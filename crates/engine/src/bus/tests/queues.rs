@@ -17,6 +17,8 @@ fn a_duplicate_is_accepted_and_dropped_within_the_window() {
     assert_eq!(p.send(message()), Ok(None));
     p.pass_ms(20_000);
     assert_eq!(p.send(message()), Ok(Some(2)));
+    let overview = p.state.overview(None, p.now, 1000);
+    assert_eq!(overview.bus_queues[0].flow.duplicates, 1);
 }
 
 #[test]

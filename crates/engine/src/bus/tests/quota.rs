@@ -84,10 +84,13 @@ fn states_of_sessions_fill_a_queue_and_no_more_than_that() {
     };
     // One that is empty is remembered, too.
     let least_bytes = MESSAGE_BYTES + 2;
-    assert_eq!(
-        p.set_state(held[10], Some(0)),
-        full(limit_bytes + least_bytes)
-    );
+    let refused = p.set_state(held[10], Some(0));
+    assert_eq!(refused, full(limit_bytes + least_bytes));
+    // There may be no message.
+    let text = refused.unwrap_err().to_string();
+    let advice = "Remove messages or states of sessions from it (for a topic: from its subscriptions), or raise \
+                  MaxSizeInMegabytes";
+    assert!(text.ends_with(advice), "{text}");
     assert_eq!(p.set_state(held[0], Some(1001)), full(limit_bytes + 1));
     let send = p.send(of_session("", "s"));
     assert_eq!(send, full(limit_bytes + MESSAGE_BYTES).map(|()| None));

@@ -8,7 +8,11 @@ fn flow_of(p: &mut Partition) -> Flow {
 }
 
 fn flow(arrived: u64, completed: u64) -> Flow {
-    Flow { arrived, completed }
+    Flow {
+        arrived,
+        completed,
+        duplicates: 0,
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use kew_client::{QueueSettings, SubscriptionSettings, TopicSettings};
 
-use super::definition::{completed, definition_of, differences};
+use super::definition::{MEGABYTE, completed, definition_of, differences};
 use super::mark::Owner;
 use super::ruled::{Ruled, some};
 use super::topic_definition::{
@@ -128,13 +128,33 @@ impl<'a> Unfinished<'a> {
 
     fn topic(&self, name: &str, wanted: &TopicSettings) -> Result<(), Failure> {
         let admin = &self.doors.admin;
-        let now = self.doors.over_http(admin.topic(name))?.settings;
+        let found = self.doors.over_http(admin.topic(name))?;
+        let now = found.settings;
         let last = completed_topic(&now, wanted);
         let updated = self.doors.over_http(admin.update_topic(name, &last));
         updated.map(drop).map_err(|failure| {
             let wanted = definition_of_topic(wanted, false);
             without(failure, &topic_differences(&now, &wanted, Owner::Other))
-        })
+        })?;
+        note_if_full(name, found.state.size_bytes, last.max_size_megabytes);
+        Ok(())
+    }
+}
+
+/// Says that a topic has more than its maximum: an import gives each copy a body of its own, where those of a publish
+/// share one.
+fn note_if_full(topic: &str, size_bytes: Option<u64>, max_megabytes: Option<u64>) {
+    let (Some(size), Some(max)) = (
+        size_bytes,
+        max_megabytes.map(|it| it.saturating_mul(MEGABYTE)),
+    ) else {
+        return;
+    };
+    if size > max {
+        note(&format!(
+            "the topic {topic} has {size} bytes, and at most {max} are allowed: imported copies share no bodies. It refuses \
+             sends until enough of them are received. kew bus topic update {topic} --max-size raises the limit"
+        ));
     }
 }
 

@@ -1,6 +1,7 @@
 //! The rules of subscriptions as the service has them, and as lines of an export.
 
 use kew_client::{CorrelationFilter, Filter, FilterValue, RuleSettings, Sql};
+use kew_filter::{parameters_that_count, same_parameter};
 use serde_json::{Map, Value as Json};
 
 use super::mark::UNFINISHED;
@@ -35,7 +36,7 @@ pub(super) fn content_of(rule: &RuleSettings) -> Result<Content, String> {
 fn line_of_sql(sql: &Sql) -> RuleSql {
     RuleSql {
         text: sql.text.clone(),
-        parameters: members(&sql.parameters),
+        parameters: members(parameters_that_count(&sql.parameters)),
         compatibility_level: sql
             .compatibility_level
             .filter(|&it| it != COMPATIBILITY_LEVEL),
@@ -52,12 +53,11 @@ fn conditions_of(it: &CorrelationFilter) -> RuleConditions {
         session_id: it.session_id.clone(),
         reply_to_session_id: it.reply_to_session_id.clone(),
         content_type: it.content_type.clone(),
-        properties: members(&it.properties),
+        properties: members(it.properties.iter()),
     }
 }
 
-fn members(values: &[(String, FilterValue)]) -> Map<String, Json> {
-    let values = values.iter();
+fn members<'a>(values: impl Iterator<Item = &'a (String, FilterValue)>) -> Map<String, Json> {
     values
         .map(|(name, value)| (name.clone(), json_of(value)))
         .collect()
@@ -96,10 +96,31 @@ pub(super) fn settings_of_rule(line: &DefinedRule) -> Result<RuleSettings, Strin
     })
 }
 
+/// A parameter that a line gives twice: an earlier version has exported it, and lines do not say which one came later.
+pub(super) fn repeated_parameter(line: &DefinedRule) -> Option<&str> {
+    let filter = match &line.filter {
+        RuleFilter::Sql(sql) => Some(sql),
+        RuleFilter::True | RuleFilter::False | RuleFilter::Correlation(_) => None,
+    };
+    filter.into_iter().chain(&line.action).find_map(|sql| {
+        let names: Vec<&str> = sql.parameters.keys().map(String::as_str).collect();
+        let later = |place: usize| names.iter().skip(place + 1);
+        let is_repeated =
+            |(place, name): &(usize, &&str)| later(*place).any(|later| same_parameter(later, name));
+        names
+            .iter()
+            .enumerate()
+            .find(is_repeated)
+            .map(|(_, it)| *it)
+    })
+}
+
 fn read_sql(what: &str, sql: &RuleSql) -> Result<Sql, String> {
+    let parameters = values(&format!("{what}: parameter"), &sql.parameters)?;
     Ok(Sql {
         text: sql.text.clone(),
-        parameters: values(&format!("{what}: parameter"), &sql.parameters)?,
+        // New rules give a parameter once.
+        parameters: parameters_that_count(&parameters).cloned().collect(),
         compatibility_level: sql.compatibility_level,
     })
 }
@@ -170,6 +191,42 @@ mod tests {
         };
         let expected = (RuleFilter::Sql(sql(json!({}))), None);
         assert_eq!(content_of(&current), Ok(expected));
+    }
+
+    /// Earlier versions stored such rules, and exported both values: which one came later is not in such a line.
+    #[test]
+    fn a_parameter_that_is_given_twice_comes_back_once() {
+        let stored = RuleSettings {
+            filter: Filter::Sql(Sql {
+                parameters: [("a", 1), ("@b", 2), ("@A", 3)]
+                    .map(|(name, value)| (name.to_owned(), FilterValue::Long(value)))
+                    .into(),
+                ..Sql::new("a > @b")
+            }),
+            ..RuleSettings::default()
+        };
+        let once = sql(json!({"@b": {"long": 2}, "@A": {"long": 3}}));
+        let exported = content_of(&stored).unwrap();
+        assert_eq!(exported, (RuleFilter::Sql(once), None));
+        let line = rule(exported.0, None);
+        assert_eq!(repeated_parameter(&line), None);
+        assert!(settings_of_rule(&line).is_ok());
+
+        let twice = sql(json!({"@b": {"long": 2}, "@A": {"long": 3}, "a": {"long": 1}}));
+        let old = [
+            rule(RuleFilter::Sql(twice.clone()), None),
+            rule(RuleFilter::True, Some(twice)),
+        ];
+        for line in old {
+            assert_eq!(repeated_parameter(&line), Some("@A"));
+            let settings = settings_of_rule(&line).unwrap();
+            let sql = match settings.filter {
+                Filter::Sql(sql) => sql,
+                _ => settings.action.unwrap(),
+            };
+            let names: Vec<&str> = sql.parameters.iter().map(|it| &*it.0).collect();
+            assert_eq!(names, ["@b", "a"]);
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use kew_client::RuleSettings;
 
 use super::mark::{Owner, UNFINISHED};
-use super::rule::{content_of, settings_of_rule};
+use super::rule::{content_of, repeated_parameter, settings_of_rule};
 use crate::operate::Doors;
 use crate::operate::entity::done;
 use crate::operate::rules::all_rules;
@@ -74,6 +74,12 @@ impl<'a> Ruled<'a> {
     /// Creates the rule of a line, or compares it.
     pub(super) fn add(&mut self, it: &DefinedRule, report: &mut Report) -> Result<(), Failure> {
         let settings = settings_of_rule(it).map_err(Failure::Usage)?;
+        if let Some(parameter) = repeated_parameter(it) {
+            note(&format!(
+                "the rule {} of the subscription {} gives the parameter {parameter} twice: the later one in the file counts",
+                it.rule, self.name
+            ));
+        }
         let found = self.existing.remove(&it.rule.to_ascii_lowercase());
         match (found, self.owner) {
             (Some((_, found)), owner) => {

@@ -104,7 +104,7 @@ impl Journal {
         self.settled().insert(number, how);
     }
 
-    /// It has not happened.
+    /// A look has shown that the settlement was not done, so another client may settle the copy.
     pub(super) fn does_not_settle(&self, number: u64) {
         self.settled().remove(&number);
     }

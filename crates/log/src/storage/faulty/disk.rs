@@ -36,6 +36,7 @@ pub(super) struct Disk {
     pub(super) durable_names: BTreeMap<String, u64>,
     pub(super) pending_names: Vec<NameChange>,
     pub(super) calls: u64,
+    pub(super) failed_calls: u64,
     pub(super) faults: Vec<PlannedFault>,
     pub(super) power_off_at_call: Option<u64>,
     pub(super) capacity_bytes: Option<u64>,
@@ -47,6 +48,7 @@ impl Disk {
         let call = self.calls;
         self.calls += 1;
         if self.power_off_at_call.is_some_and(|off| call >= off) {
+            self.failed_calls += 1;
             return Err(io::Error::other("the power is off"));
         }
         let due = self
@@ -62,7 +64,10 @@ impl Disk {
         }
         match fault {
             Fault::ShortWrite => Ok(Outcome::Short),
-            _ => Err(os_error(fault)),
+            _ => {
+                self.failed_calls += 1;
+                Err(os_error(fault))
+            }
         }
     }
 

@@ -1,8 +1,8 @@
 //! Messages that wait in a topic and whose bytes are damaged.
 //!
-//! If a rule may look at such a message, nobody can say who is to get a copy. It moves to the failed transfers of its
-//! topic, and no copy of it is made. It is not among the messages here, which are those of the subscriptions: who shows
-//! it to a client says so.
+//! If a rule may look at such a message, it cannot be decided which subscriptions get a copy. It moves to the failed
+//! transfers of its topic, and no copy of it is made. The checker follows copies in subscriptions, and not failed
+//! transfers: a client that receives one of those tells it of the message ([`Checker::bury`]).
 
 use kew_engine::Timestamp;
 

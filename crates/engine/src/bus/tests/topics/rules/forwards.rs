@@ -285,6 +285,30 @@ fn a_topic_looks_up_the_ids_of_what_is_forwarded_to_it() {
     assert_eq!(p.copies_in("a").len(), 4);
 }
 
+#[test]
+fn a_topic_counts_the_duplicates_that_it_drops() {
+    let mut p = Partition::with_forwards(detects(), &["a"]);
+    let dropped = |p: &mut Partition| p.state.overview(None, p.now, 1000).topics[0].duplicates;
+    // Their copies are made at once.
+    p.publish(vec![named("one"), named("one")]).unwrap();
+    assert_eq!(dropped(&mut p), 1);
+    p.send(named("one")).unwrap();
+    p.settle_down();
+    assert_eq!((p.counts().active, dropped(&mut p)), (0, 2));
+    // These are kept by the topic.
+    p.copies_at_once = 0;
+    p.publish(vec![named("two"), named("two")]).unwrap();
+    assert_eq!(dropped(&mut p), 3);
+    assert_eq!(
+        p.state.overview(None, p.now, 1000).bus_queues[0]
+            .flow
+            .duplicates,
+        0
+    );
+    let mut replayed = p.replayed();
+    assert_eq!(replayed.overview(None, p.now, 1000).topics[0].duplicates, 0);
+}
+
 /// An action may change the id. That has no effect in the subscription, and has one where the copy is sent on.
 #[test]
 fn an_id_that_an_action_has_set_is_looked_up() {
