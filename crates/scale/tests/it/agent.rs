@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use kew_scale::{
-    ActError, Agent, Happened, Memory, Note, ReadError, Seen, Socket, Sources, Target, Told,
+    ActError, Agent, Happened, Memory, Note, ReadError, Seen, Socket, Sources, Target, Told, Woken,
     Workers, ask,
 };
 use kew_scaling::{Day, Instances, Reading, TimeOfWeek};
@@ -28,6 +28,8 @@ struct World {
     answered: BTreeSet<u64>,
     /// Whether work is announced without an end.
     is_announced: bool,
+    /// Whether announcements begin to be heard.
+    begins_to_hear: bool,
     is_throttled: bool,
     code: &'static str,
     is_countable: bool,
@@ -77,16 +79,24 @@ impl Sources for Script {
         self.0.lock().unwrap().workers.clone()
     }
 
-    async fn announced(&mut self) {
-        while !self.is_announced() {
+    async fn woken(&mut self) -> Woken {
+        loop {
+            if let Some(woken) = self.wakes() {
+                return woken;
+            }
             sleep(Duration::from_millis(100)).await;
         }
     }
 }
 
 impl Script {
-    fn is_announced(&self) -> bool {
-        self.0.lock().unwrap().is_announced
+    fn wakes(&self) -> Option<Woken> {
+        let mut world = self.0.lock().unwrap();
+        let begins_to_hear = std::mem::take(&mut world.begins_to_hear);
+        match world.is_announced {
+            true => Some(Woken::Announced),
+            false => begins_to_hear.then_some(Woken::Listening),
+        }
     }
 }
 
@@ -285,6 +295,24 @@ async fn announced_work_causes_a_look_at_once_and_no_more_than_one_a_second() {
     agent.pass(19).await;
     let looks = agent.world.lock().unwrap().looks.len();
     assert!((20..=22).contains(&looks), "{looks} looks");
+}
+
+/// What was announced while it connected was missed.
+#[tokio::test(start_paused = true)]
+async fn when_it_begins_to_hear_it_looks_at_once_and_starts_nothing_for_that() {
+    let settings = format!("{SETTINGS}\nevery = '1h'");
+    let week = TimeOfWeek::new(Day::Monday, 12, 0);
+    for (backlog, expected) in [(0, &NOTHING[..]), (300, &[10])] {
+        let agent = Running::start_with(&settings, Some(0), 0, week);
+        sleep(Duration::from_millis(150)).await;
+        agent.change(|world| {
+            world.backlog = Some(backlog);
+            world.begins_to_hear = true;
+        });
+        sleep(Duration::from_millis(150)).await;
+        assert_eq!(agent.world.lock().unwrap().looks.len(), 2);
+        assert_eq!(agent.asked(), expected);
+    }
 }
 
 #[tokio::test(start_paused = true)]
