@@ -292,6 +292,16 @@ fn a_dry_run_starts_nothing_and_says_what_it_would_do() {
 }
 
 #[test]
+fn a_goal_that_rare_looks_miss_is_a_warning() {
+    let yard = Yard::new("every = '2m'\ngoal = { age = '90s' }");
+    let agent = yard.agent();
+    let warning = "every is 2m, not shorter than the goal of 90s: messages can be older than the goal before the agent \
+                   sees them: set every to a part of the goal group=\"jobs\"";
+    agent.log_with(&[warning]);
+    agent.terminate();
+}
+
+#[test]
 fn the_reasons_are_explained_in_words() {
     let yard = Yard::new(SETTINGS);
     yard.put(2);

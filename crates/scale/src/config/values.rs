@@ -33,7 +33,7 @@ pub(super) fn duration(text: &str, least: Duration, most: Duration) -> Result<Du
 }
 
 /// A time in its largest whole unit.
-struct Shown(Duration);
+pub(super) struct Shown(pub(super) Duration);
 
 impl std::fmt::Display for Shown {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

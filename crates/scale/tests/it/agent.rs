@@ -28,8 +28,8 @@ struct World {
     answered: BTreeSet<u64>,
     /// Whether work is announced without an end.
     is_announced: bool,
-    /// Whether announcements begin to be heard.
-    begins_to_hear: bool,
+    /// What wakes the agent once.
+    wakes: Option<Woken>,
     is_throttled: bool,
     code: &'static str,
     is_countable: bool,
@@ -92,11 +92,8 @@ impl Sources for Script {
 impl Script {
     fn wakes(&self) -> Option<Woken> {
         let mut world = self.0.lock().unwrap();
-        let begins_to_hear = std::mem::take(&mut world.begins_to_hear);
-        match world.is_announced {
-            true => Some(Woken::Announced),
-            false => begins_to_hear.then_some(Woken::Listening),
-        }
+        let once = world.wakes.take();
+        once.or(world.is_announced.then_some(Woken::Announced))
     }
 }
 
@@ -307,12 +304,50 @@ async fn when_it_begins_to_hear_it_looks_at_once_and_starts_nothing_for_that() {
         sleep(Duration::from_millis(150)).await;
         agent.change(|world| {
             world.backlog = Some(backlog);
-            world.begins_to_hear = true;
+            world.wakes = Some(Woken::Listening);
         });
         sleep(Duration::from_millis(150)).await;
         assert_eq!(agent.world.lock().unwrap().looks.len(), 2);
         assert_eq!(agent.asked(), expected);
     }
+}
+
+/// An agent with a long time between looks, for which work was announced in second 5. The queue is empty.
+async fn announced_once() -> Running {
+    let settings = format!("{SETTINGS}\nevery = '1h'");
+    let week = TimeOfWeek::new(Day::Monday, 12, 0);
+    let agent = Running::start_with(&settings, Some(0), 0, week);
+    agent.pass(5).await;
+    agent.change(|world| world.wakes = Some(Woken::Announced));
+    sleep(Duration::from_millis(150)).await;
+    assert_eq!(agent.asked(), [1]);
+    agent
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_comes_after_its_announcement_is_soon_seen() {
+    let agent = announced_once().await;
+    agent.pass(10).await;
+    assert_eq!(agent.asked(), NOTHING);
+    // It is 10 s late, and is seen within as much time.
+    agent.change(|world| world.backlog = Some(300));
+    agent.pass(10).await;
+    assert_eq!(agent.asked(), [10]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn looks_after_an_announcement_are_few_and_stop_an_idle_instance() {
+    let agent = announced_once().await;
+    agent.pass(120).await;
+    // It is idle after a minute.
+    assert_eq!(agent.asked(), [0]);
+    agent.pass(4 * 3600).await;
+    let looks = agent.world.lock().unwrap().looks.clone();
+    let looks: Vec<u64> = looks.iter().map(Duration::as_secs).collect();
+    let expected = [
+        0, 5, 6, 8, 12, 20, 36, 68, 132, 260, 516, 1028, 2052, 4100, 7700, 11_300,
+    ];
+    assert_eq!(looks, expected);
 }
 
 #[tokio::test(start_paused = true)]

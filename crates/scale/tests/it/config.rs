@@ -55,6 +55,37 @@ fn only(text: &str) -> Group {
 }
 
 #[test]
+fn looks_that_are_too_rare_for_the_goal_are_named() {
+    let with = |lines: &str| {
+        let text = format!(
+            "[[group]]\nname = 'a'\n{lines}\n[[group.source]]\nqueue = 'q'\nconnection_env = 'ONE'\n\
+             [group.target.process]\ncommand = ['x']\nstate_directory = '/x'\n"
+        );
+        only(&text).warning()
+    };
+    let rare = "every is 1m, not shorter than the goal of 1m: messages ";
+    let warning = with("every = '60s'").unwrap();
+    assert!(
+        warning.starts_with(&format!("{rare}can be older")),
+        "{warning}"
+    );
+    let hears = "announcements = { connection_env = 'B', topic = 't' }";
+    let warning = with(&format!("every = '60s'\n{hears}")).unwrap();
+    assert!(
+        warning.starts_with(&format!("{rare}that nobody announces")),
+        "{warning}"
+    );
+    for fits in [
+        "",
+        "every = '59s'",
+        "every = '60s'\ngoal = { age = '2m' }",
+        "every = '60s'\ngoal = { backlog_per_task = 5 }",
+    ] {
+        assert_eq!(with(fits), None, "{fits}");
+    }
+}
+
+#[test]
 fn every_setting_is_read() {
     let group = only(WHOLE);
     let peak = |from, until| Peak {
