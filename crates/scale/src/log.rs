@@ -20,6 +20,7 @@ pub fn log(group: &str, note: &Note) {
                 was_stopped: true, ..
             } => tracing::info!(group, "{happened}"),
             Happened::Killed(_)
+            | Happened::Forgotten { .. }
             | Happened::Ended {
                 was_stopped: false, ..
             }

@@ -131,6 +131,13 @@ impl fmt::Display for Named {
 pub enum Happened {
     /// One was found that an earlier agent has started.
     Found(Named),
+    /// The file of one was damaged. No process has its token, so it was removed.
+    Forgotten {
+        /// The file.
+        path: PathBuf,
+        /// Why a process could not be examined, if that is so.
+        unread: Option<String>,
+    },
     /// One was started.
     Started(Named),
     /// One got SIGTERM.
@@ -175,6 +182,17 @@ impl fmt::Display for Happened {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Found(instance) => write!(f, "{instance} was found: it runs"),
+            Self::Forgotten { path, unread } => {
+                let path = path.display();
+                write!(
+                    f,
+                    "{path} was removed: it was empty or damaged, without the lines of an instance from number= to end, and \
+                     no process has its token"
+                )?;
+                unread.as_ref().map_or(Ok(()), |error| {
+                    write!(f, " as far as processes can be examined: {error}")
+                })
+            }
             Self::Started(instance) => write!(f, "{instance} was started"),
             Self::Stopping(instance) => write!(f, "{instance} got SIGTERM"),
             Self::Killed(instance) => write!(f, "{instance} did not end in time, and got SIGKILL"),
@@ -216,6 +234,28 @@ pub enum ActError {
         path: PathBuf,
         /// Why.
         source: std::io::Error,
+    },
+    /// Something in the state directory is no file of an instance.
+    #[error(
+        "cannot read what is known of an instance, so move {} elsewhere if kew scale did not write it: {source}",
+        path.display()
+    )]
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Whether an instance runs cannot be found out.
+    #[error(
+        "the instance of {} may run, and its process is not known: {source}; remove the file if no instance runs",
+        path.display()
+    )]
+    Unknown {
+        /// The file of the instance.
+        path: PathBuf,
+        /// Why its process cannot be found.
+        source: Box<ActError>,
     },
     /// Another agent, or `kew scale stop`, uses the state directory.
     #[error(
