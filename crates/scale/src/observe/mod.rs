@@ -452,6 +452,7 @@ impl Queue {
         };
         match connection {
             Connection::Storage(account) => {
+                source.check_storage_name()?;
                 let options = QueueOptions {
                     timeout,
                     connect_timeout: timeout,
