@@ -29,8 +29,8 @@ mod simulate;
 mod socket;
 
 pub use act::{
-    ActError, Ages, CommandTarget, CountOnly, Happened, HttpTarget, Named, ProcessTarget, Stopped,
-    Survey, Target,
+    ActError, Ages, CommandTarget, CountOnly, FailedStart, Happened, HttpTarget, Named,
+    ProcessTarget, Stopped, Survey, Target,
 };
 pub use agent::{Agent, Look, Note};
 pub use config::{

@@ -24,7 +24,7 @@ pub fn log(group: &str, note: &Note) {
             | Happened::Ended {
                 was_stopped: false, ..
             }
-            | Happened::Delayed(_)
+            | Happened::Delayed { .. }
             | Happened::Full
             | Happened::Failed(_) => tracing::warn!(group, "{happened}"),
             // It is not told: see `Told`.

@@ -123,7 +123,7 @@ fn tell(happened: Happened) {
         | Happened::Started(_)
         | Happened::Stopping(_)
         | Happened::Ended { .. }
-        | Happened::Delayed(_)
+        | Happened::Delayed { .. }
         | Happened::Set(_)
         | Happened::Told(_)
         | Happened::Waiting

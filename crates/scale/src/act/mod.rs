@@ -153,11 +153,16 @@ pub enum Happened {
         /// Whether it was told to.
         was_stopped: bool,
     },
-    /// Instances end too early, so none starts for a while.
-    Delayed(Duration),
+    /// Starts fail, so none is tried for a while.
+    Delayed {
+        /// What the last one failed by.
+        by: FailedStart,
+        /// For so long.
+        delay: Duration,
+    },
     /// Instances that still stop keep their places, so no other one starts.
     Full,
-    /// Nothing was started, because starts failed or instances ended too early. That was told, so this is no news.
+    /// Nothing was started: a delay after failed starts is not over yet. The log has a line about that delay already.
     Waiting,
     /// Something else that runs the instances has a new number of them.
     Set(u32),
@@ -167,7 +172,16 @@ pub enum Happened {
     Failed(ActError),
 }
 
-/// How it went to stop all instances.
+/// How a start has failed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum FailedStart {
+    /// The program could not be started.
+    NotStarted,
+    /// The instance has ended by itself within 10 s.
+    EndedEarly,
+}
+
+/// The result of stopping all instances.
 #[derive(Debug, Default)]
 pub struct Stopped {
     /// How many have ended.
@@ -205,11 +219,13 @@ impl fmt::Display for Happened {
                 write!(f, "{instance} has ended{why}")?;
                 status.map_or(Ok(()), |status| write!(f, ": {status}"))
             }
-            Self::Delayed(delay) => write!(
-                f,
-                "an instance ended within 10 s: none starts for {} s",
-                delay.as_secs()
-            ),
+            Self::Delayed { by, delay } => {
+                let why = match by {
+                    FailedStart::NotStarted => "an instance could not be started",
+                    FailedStart::EndedEarly => "an instance ended within 10 s",
+                };
+                write!(f, "{why}: none starts for {} s", delay.as_secs())
+            }
             Self::Full => write!(
                 f,
                 "instances that still stop keep their places: no other one starts before they have ended"

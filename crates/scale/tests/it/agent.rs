@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use kew_scale::{
-    ActError, Agent, Happened, Memory, Note, ReadError, Seen, Socket, Sources, Target, Told, Woken,
-    Workers, ask,
+    ActError, Agent, FailedStart, Happened, Memory, Note, ReadError, Seen, Socket, Sources, Target,
+    Told, Woken, Workers, ask,
 };
 use kew_scaling::{Day, Instances, Reading, TimeOfWeek};
 use tokio::time::{Instant, sleep};
@@ -155,6 +155,12 @@ struct Running {
     memory: Memory,
     task: tokio::task::JoinHandle<()>,
     stop: tokio::sync::oneshot::Sender<()>,
+}
+
+fn early_end() -> Happened {
+    let by = FailedStart::EndedEarly;
+    let delay = Duration::from_secs(2);
+    Happened::Delayed { by, delay }
 }
 
 const NOTHING: [u32; 0] = [];
@@ -439,11 +445,7 @@ async fn what_happens_between_looks_is_told_at_once() {
     let agent = Running::start(Some(0), 0);
     agent.pass(1).await;
     agent.notes();
-    agent.change(|world| {
-        world
-            .news
-            .push_back(Happened::Delayed(Duration::from_secs(2)))
-    });
+    agent.change(|world| world.news.push_back(early_end()));
     agent.pass(1).await;
     assert_eq!(
         agent.notes(),
@@ -458,11 +460,7 @@ async fn what_happens_during_a_slow_look_is_told_at_once_too() {
     agent.change(|world| world.answers_after = Duration::from_secs(25));
     agent.pass(12).await;
     assert_eq!(agent.world.lock().unwrap().looks.len(), 0);
-    agent.change(|world| {
-        world
-            .news
-            .push_back(Happened::Delayed(Duration::from_secs(2)))
-    });
+    agent.change(|world| world.news.push_back(early_end()));
     agent.pass(1).await;
     assert_eq!(
         agent.notes(),
@@ -498,24 +496,25 @@ async fn a_running_agent_says_what_it_did_and_why() {
     agent.change(|world| world.backlog = Some(300));
     agent.pass(10).await;
     let told = asked(&agent, &path).await;
-    let expected = "group jobs\n  the agent has run for 15 s; look 2 was 5 s ago\n  jobs: 300 messages, the oldest is 1 s old\n  \
-                    instances: 0 ready, 0 starting\n  start instances until there are 10: ";
+    let expected = "group jobs\n  the agent has run for 15 s\n  look 2, 5 s ago:\n    jobs: 300 messages, the oldest is 1 s \
+                    old\n    instances: 0 ready, 0 starting\n    start instances until there are 10: ";
     assert!(
         told.is_whole && told.text.starts_with(expected),
         "{}",
         told.text
     );
-    let lines: Vec<&str> = told.text.lines().skip(5).collect();
-    assert_eq!(lines[0], "  what it did, the newest first:");
+    let lines: Vec<&str> = told.text.lines().skip(6).collect();
+    assert_eq!(lines[0], "  what it did since that look, the newest first:");
     assert!(
         lines[1].starts_with("    5 s ago: start instances until there are 10: "),
         "{lines:?}"
     );
+    assert_eq!(lines[2], "  what it did before, the newest first:");
     assert!(
-        lines[2].starts_with("    15 s ago: hold 0 instances: "),
+        lines[3].starts_with("    15 s ago: hold 0 instances: "),
         "{lines:?}"
     );
-    assert_eq!(lines.len(), 3);
+    assert_eq!(lines.len(), 4);
     // What cannot be read is said, and why nothing happens.
     agent.change(|world| world.backlog = None);
     agent.pass(10).await;

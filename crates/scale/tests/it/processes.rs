@@ -508,7 +508,9 @@ async fn a_program_that_ends_at_once_is_not_started_again_at_once() {
         told[0].ends_with("has ended by itself: exit status: 3"),
         "{told:?}"
     );
-    let delays = told.iter().filter(|it| it.contains("none starts for 1 s"));
+    let delays = told
+        .iter()
+        .filter(|it| *it == "an instance ended within 10 s: none starts for 1 s");
     assert_eq!(delays.count(), 1, "{told:?}");
     tokio::time::advance(Duration::from_millis(999)).await;
     let again = target.set(3).await;
@@ -531,6 +533,10 @@ async fn a_program_that_is_not_there_is_named() {
     assert!(
         told[0].starts_with("cannot start \"/absent/worker\": No such file"),
         "{told:?}"
+    );
+    assert_eq!(
+        told[1],
+        "an instance could not be started: none starts for 1 s"
     );
     assert!(place.files().is_empty());
     assert_eq!(target.instances().await.unwrap().starting, 0);

@@ -31,7 +31,7 @@ pub use survey::Survey;
 use super::lock::User;
 use super::pace::Pace;
 use super::state::{Record, StateDirectory, file_of, records};
-use super::{ActError, Happened, Stopped, Target};
+use super::{ActError, FailedStart, Happened, Stopped, Target};
 use crate::config::{Environment, Group, OwnPage, PORT, Process};
 
 /// How long after SIGKILL a process may take to end. One in the middle of an operation of the system ends after it.
@@ -176,7 +176,7 @@ impl ProcessTarget {
                     | Happened::Started(_)
                     | Happened::Stopping(_)
                     | Happened::Killed(_)
-                    | Happened::Delayed(_)
+                    | Happened::Delayed { .. }
                     | Happened::Set(_)
                     | Happened::Told(_)
                     | Happened::Waiting
@@ -296,7 +296,8 @@ impl ProcessTarget {
                 Err(error) => {
                     happened.push(Happened::Failed(error));
                     let delay = self.pace.failed(Instant::now());
-                    happened.extend(delay.map(Happened::Delayed));
+                    let by = FailedStart::NotStarted;
+                    happened.extend(delay.map(|delay| Happened::Delayed { by, delay }));
                 }
             }
         }
@@ -362,7 +363,8 @@ impl ProcessTarget {
         }];
         if !was_stopped {
             let delay = self.pace.ended(now, instance.age(now));
-            happened.extend(delay.map(Happened::Delayed));
+            let by = FailedStart::EndedEarly;
+            happened.extend(delay.map(|delay| Happened::Delayed { by, delay }));
         }
         let removed = self.state.remove(&instance.record.token);
         happened.extend(removed.err().map(Happened::Failed));
