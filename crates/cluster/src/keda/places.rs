@@ -253,9 +253,9 @@ mod tests {
         let places = Places::new(3);
         let mut open = Vec::new();
         for _ in 0..3 {
-            open.push(places.take().await.unwrap());
+            open.push(places.take().await.expect("a place is free"));
         }
-        let [a, b, mut c] = <[Place; 3]>::try_from(open).unwrap();
+        let [a, b, mut c] = <[Place; 3]>::try_from(open).expect("there are three");
         a.caller().asked();
         b.caller().asked();
         let mut taking = std::pin::pin!(places.take());
@@ -263,11 +263,11 @@ mod tests {
         assert!(must_leave(&mut c));
         // Another one ends by itself before that.
         drop(a);
-        let mut next = taking.await.unwrap();
+        let mut next = taking.await.expect("a place is free");
         drop(c);
         assert!(!must_leave(&mut next));
         // It has a seat: it gives way when it is its turn.
-        let _last = places.take().await.unwrap();
+        let _last = places.take().await.expect("a place is free");
         assert!(try_take(std::pin::pin!(places.take())).is_none());
         assert!(must_leave(&mut next));
         // It stays so.
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn one_that_nobody_can_tell_goes_on() {
         let places = Places::new(1);
-        let mut place = try_take(std::pin::pin!(places.take())).unwrap();
+        let mut place = try_take(std::pin::pin!(places.take())).expect("a place is free");
         drop(places.taken.seats().by_number.pop_first());
         assert!(!must_leave(&mut place));
         assert!(!must_leave(&mut place));
