@@ -10,15 +10,13 @@ use kew_scaling::{
     Action, Decision, Instances, Law, Moment, Observation, Reason, SettingsError, Source,
     TimeOfWeek,
 };
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use crate::act::{ActError, Happened, Target};
+use crate::agenda::Agenda;
 use crate::config::Group;
 use crate::memory::Memory;
 use crate::observe::{ReadError, Seen, Sources, Workers};
-
-/// However much is announced, looks are no more frequent than this.
-const ANNOUNCED_LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What the agent has logged last for a group.
 #[derive(Debug)]
@@ -132,34 +130,29 @@ impl<S: Sources, T: Target> Agent<S, T> {
         mut log: impl FnMut(Note) + Send,
         stop: impl Future<Output = ()> + Send,
     ) {
-        let mut ticks = interval(self.every);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut agenda = Agenda::new(self.every);
         let mut stop = std::pin::pin!(stop);
         let memory = self.memory();
         let mut tell = |note: Note| {
             memory.noted(note.to_string());
             log(note);
         };
-        let mut looked_at = None;
         loop {
-            let quiet_until = looked_at.map(|at: Instant| at + ANNOUNCED_LOOK_EVERY);
-            let announced = async {
-                if let Some(at) = quiet_until {
-                    sleep_until(at).await;
-                }
-                self.sources.announced().await;
-            };
-            let is_announced = tokio::select! {
+            tokio::select! {
                 biased;
                 () = &mut stop => return,
                 happened = self.target.changed() => {
                     happened.into_iter().map(Note::Happened).for_each(&mut tell);
                     continue;
                 }
-                _ = ticks.tick() => false,
-                () = announced => true,
-            };
-            looked_at = Some(Instant::now());
+                () = sleep_until(agenda.next()) => {}
+                // Also while no look is due: it connects meanwhile. Further announcements add nothing.
+                woken = self.sources.woken(), if !agenda.is_announced() => {
+                    agenda.wake(woken);
+                    continue;
+                }
+            }
+            let is_announced = agenda.look();
             let look = tokio::select! {
                 biased;
                 () = &mut stop => return,

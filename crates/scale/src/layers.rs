@@ -9,6 +9,7 @@ const LAYERS: Layers<'_> = Layers {
     order: &[
         &["config"],
         &["observe", "act", "simulate", "memory"],
+        &["agenda"],
         &["agent"],
         &["log", "socket", "record"],
     ],

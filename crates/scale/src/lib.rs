@@ -15,6 +15,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod act;
+mod agenda;
 mod agent;
 mod config;
 #[cfg(test)]
@@ -28,8 +29,8 @@ mod simulate;
 mod socket;
 
 pub use act::{
-    ActError, Ages, CommandTarget, CountOnly, Happened, HttpTarget, Named, ProcessTarget, Stopped,
-    Survey, Target,
+    ActError, Ages, CommandTarget, CountOnly, FailedStart, Happened, HttpTarget, Named,
+    ProcessTarget, Stopped, Survey, Target,
 };
 pub use agent::{Agent, Look, Note};
 pub use config::{
@@ -39,7 +40,7 @@ pub use config::{
 };
 pub use log::log;
 pub use memory::{Memory, Told};
-pub use observe::{ClientSources, Connecting, ReadError, Resolve, Seen, Sources, Workers};
+pub use observe::{ClientSources, Connecting, ReadError, Resolve, Seen, Sources, Woken, Workers};
 pub use record::{Recorded, Recorder};
 pub use simulate::{LoadError, SimulateError, Simulation, load};
 #[cfg(unix)]

@@ -20,10 +20,11 @@ pub fn log(group: &str, note: &Note) {
                 was_stopped: true, ..
             } => tracing::info!(group, "{happened}"),
             Happened::Killed(_)
+            | Happened::Forgotten { .. }
             | Happened::Ended {
                 was_stopped: false, ..
             }
-            | Happened::Delayed(_)
+            | Happened::Delayed { .. }
             | Happened::Full
             | Happened::Failed(_) => tracing::warn!(group, "{happened}"),
             // It is not told: see `Told`.

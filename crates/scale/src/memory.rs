@@ -93,18 +93,23 @@ impl Memory {
                 )),
                 Some(last) => {
                     let ago = seconds(now - last.at);
-                    let looks = it.looks;
-                    add(&format!(
-                        "the agent has run for {runs}; look {looks} was {ago} ago"
-                    ));
-                    last.lines.iter().for_each(|it| add(it));
+                    add(&format!("the agent has run for {runs}"));
+                    add(&format!("look {}, {ago} ago:", it.looks));
+                    last.lines.iter().for_each(|it| add(&format!("  {it}")));
                 }
             }
-            if !it.before.is_empty() {
-                add("what it did, the newest first:");
-            }
-            for (at, what) in it.before.iter().rev() {
-                add(&format!("  {} ago: {what}", seconds(now - *at)));
+            // Numbers of the look can be older than an event, and then differ from it.
+            let looked_at = it.last.as_ref().map(|it| it.at);
+            let is_since = |(at, _): &&(Instant, String)| looked_at.is_some_and(|it| *at >= it);
+            let mut events = it.before.iter().rev().peekable();
+            for (title, is_of) in [("since that look", true), ("before", false)] {
+                let mut is_first = true;
+                while let Some((at, what)) = events.next_if(|it| is_since(it) == is_of) {
+                    if std::mem::take(&mut is_first) {
+                        add(&format!("what it did {title}, the newest first:"));
+                    }
+                    add(&format!("  {} ago: {what}", seconds(now - *at)));
+                }
             }
             Told {
                 is_whole: it.last.as_ref().is_some_and(|it| it.is_whole),

@@ -31,7 +31,8 @@ const WINDOW_MAX: Duration = Duration::from_secs(600);
 const TREND_MAX: Duration = Duration::from_secs(1800);
 /// Reports that follow each other sooner count as one: frequent looks would make it expensive, and no better.
 const TREND_STEP: Duration = Duration::from_secs(9);
-/// A time without reports that is so many times as long as the longest one before it is a gap.
+/// If the source could not be read, a time without reports that is so many times as long as the longest one before it is a
+/// gap.
 const TREND_GAP: u32 = 3;
 
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +47,8 @@ pub(crate) struct Flow {
     samples: VecDeque<Sample>,
     /// Fewer of them, and older ones, for the slope.
     trend: VecDeque<Sample>,
+    /// Whether the source could not be read since the last of these.
+    has_missed: bool,
     fall: Option<f64>,
     last: Option<(Duration, Reading)>,
     completed: Option<(u64, Duration)>,
@@ -70,6 +73,11 @@ impl Flow {
             None => self.forget(),
         }
         self.last = Some((at, reading));
+    }
+
+    /// The source could not be read.
+    pub(crate) fn missed(&mut self) {
+        self.has_missed = true;
     }
 
     /// All messages that have arrived: counted by the source, or those that are there and those that were completed.
@@ -128,7 +136,7 @@ impl Flow {
         if self.trend.back().is_some_and(is_soon) {
             return;
         }
-        if self.is_after_gap(sample.at) {
+        if std::mem::take(&mut self.has_missed) && self.is_long(sample.at) {
             // How arrivals were spread over it is not known, so no line through it says anything.
             self.trend.clear();
         }
@@ -146,8 +154,9 @@ impl Flow {
         self.fall = fall_at_least(arrived);
     }
 
-    /// Whether far more time has passed since the last report of the trend than between any two of them.
-    fn is_after_gap(&self, at: Duration) -> bool {
+    /// Whether far more time has passed since the last report of the trend than between any two of them. Looks that become
+    /// rarer look the same.
+    fn is_long(&self, at: Duration) -> bool {
         let later = self.trend.iter().skip(1);
         let between = self.trend.iter().zip(later);
         let longest = between.map(|(from, until)| until.at.saturating_sub(from.at));
@@ -202,9 +211,21 @@ mod tests {
     use super::*;
 
     fn flow(readings: impl IntoIterator<Item = (u64, Reading)>) -> Flow {
+        looks(
+            readings
+                .into_iter()
+                .map(|(at, reading)| (at, Some(reading))),
+        )
+    }
+
+    /// At some of them, the source could not be read.
+    fn looks(looks: impl IntoIterator<Item = (u64, Option<Reading>)>) -> Flow {
         let mut flow = Flow::default();
-        for (at, reading) in readings {
-            flow.add(Duration::from_secs(at), reading);
+        for (at, reading) in looks {
+            match reading {
+                Some(reading) => flow.add(Duration::from_secs(at), reading),
+                None => flow.missed(),
+            }
         }
         flow
     }
@@ -315,27 +336,39 @@ mod tests {
         assert!(flow.fall().is_some());
     }
 
+    /// 20 messages a second, and each minute 0.6 fewer.
+    fn falling(second: u64) -> Reading {
+        arrived(20 * second - second * second / 200)
+    }
+
     /// The source could not be read meanwhile. Two reports in a row may be missing.
     #[test]
     fn a_gap_ends_the_slope() {
-        // 20 messages a second, and each minute 0.6 fewer.
-        let at = |second: u64| (second, arrived(20 * second - second * second / 200));
-        let looks = |missing: u64| {
-            let before = (0..=1000).step_by(10);
-            let after = (1010..1500)
-                .step_by(10)
-                .filter(move |it| *it >= 1010 + 10 * missing);
-            before.chain(after)
-        };
-        let falls = |missing, until| {
-            let flow = flow(looks(missing).filter(|it| *it <= until).map(at));
+        let falls = |missing: u64, until| {
+            let missed = 1010..1010 + 10 * missing;
+            let look = |second| {
+                let reading = (!missed.contains(&second)).then(|| falling(second));
+                (second, reading)
+            };
+            let flow = looks((0..=until).step_by(10).map(look));
             flow.fall().is_some_and(|it| it > 0.0)
         };
         assert!(falls(0, 1010) && falls(2, 1030));
         assert!(!falls(3, 1040) && !falls(3, 1490));
         // It begins again after the gap, and needs as long as at first.
-        let flow = flow(looks(3).chain((1500..2000).step_by(10)).map(at));
-        assert!(flow.fall().is_some_and(|it| it > 0.0));
+        assert!(falls(3, 2000));
+    }
+
+    /// After an announcement, the agent looks often, and then again as rarely as its file says.
+    #[test]
+    fn looks_that_become_rarer_are_no_gap() {
+        let often = (0..=900).step_by(9);
+        let rarely = (960..=1200).step_by(60);
+        let readings = often.chain(rarely).map(|it| (it, falling(it)));
+        for count in [102, 103, 106] {
+            let flow = flow(readings.clone().take(count));
+            assert!(flow.fall().is_some_and(|it| it > 0.0), "{count}");
+        }
     }
 
     #[test]

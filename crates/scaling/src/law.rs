@@ -126,7 +126,12 @@ impl Law {
                     let flow = self.flows.entry(source.name.clone()).or_default();
                     flow.add(at, reading);
                 }
-                None => unreadable.push(source.name.clone()),
+                None => {
+                    if let Some(flow) = self.flows.get_mut(&source.name) {
+                        flow.missed();
+                    }
+                    unreadable.push(source.name.clone());
+                }
             }
         }
         let is_busy = self.flows.values().any(Flow::is_busy);

@@ -31,7 +31,6 @@ pub(super) struct Connection {
     /// Until when how many bytes must come, until they have.
     opening: Option<(Pin<Box<Sleep>>, usize)>,
     place: Place,
-    has_ended: bool,
 }
 
 /// Accepts connections while the stream is used. If there are as many as may be, another one ends for the next.
@@ -48,7 +47,6 @@ pub(super) fn incoming(listener: TcpListener) -> impl Stream<Item = Result<Conne
                     stream,
                     opening: Some((Box::pin(sleep(PREFACE_WITHIN)), PREFACE)),
                     place,
-                    has_ended: false,
                 })
             };
             let next = tokio::select! {
@@ -74,8 +72,7 @@ pub(super) fn incoming(listener: TcpListener) -> impl Stream<Item = Result<Conne
 impl Connection {
     /// An error as soon as another connection gets its place.
     fn check_place(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        self.has_ended = self.has_ended || Pin::new(&mut self.place.leave).poll(context).is_ready();
-        match self.has_ended {
+        match self.place.must_leave(context) {
             true => Err(io::Error::new(
                 io::ErrorKind::ConnectionAborted,
                 "another connection gets the place of this one",

@@ -5,8 +5,11 @@
 //! closed when another one comes. KEDA asks at least each polling interval.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
@@ -18,9 +21,18 @@ pub(super) struct Places {
     taken: Taken,
 }
 
-/// The connections that have a place, by the order in which they came.
+/// The connections that have a place.
 #[derive(Clone, Debug, Default)]
-struct Taken(Arc<Mutex<BTreeMap<u64, Seat>>>);
+struct Taken(Arc<Mutex<Seats>>);
+
+#[derive(Debug, Default)]
+struct Seats {
+    /// By the order in which the connections came.
+    by_number: BTreeMap<u64, Seat>,
+    /// No number is used twice. A connection that gives way keeps its number until it is dropped, and must not remove
+    /// the seat of another one then.
+    next: u64,
+}
 
 #[derive(Debug)]
 struct Seat {
@@ -42,9 +54,18 @@ struct Worth {
 #[derive(Debug)]
 pub(super) struct Place {
     caller: Caller,
-    /// Resolves when the connection is to end.
-    pub(super) leave: oneshot::Receiver<()>,
+    leave: Leave,
     _permit: OwnedSemaphorePermit,
+}
+
+/// Whether a connection must end, because another one gets its place.
+#[derive(Debug)]
+enum Leave {
+    /// It is told here.
+    Waits(oneshot::Receiver<()>),
+    Told,
+    /// Nobody can tell it any more. That is no reason to end.
+    Never,
 }
 
 /// Who asks: a connection, as requests know it.
@@ -75,31 +96,31 @@ impl Places {
         let (leave, told) = oneshot::channel();
         Ok(Place {
             caller: self.taken.add(leave),
-            leave: told,
+            leave: Leave::Waits(told),
             _permit: permit,
         })
     }
 }
 
 impl Taken {
-    fn seats(&self) -> MutexGuard<'_, BTreeMap<u64, Seat>> {
+    fn seats(&self) -> MutexGuard<'_, Seats> {
         // Each change is one step, so nothing is half done.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn add(&self, leave: oneshot::Sender<()>) -> Caller {
         let mut seats = self.seats();
-        let last = seats.last_key_value();
-        let number = last.map_or(0, |(last, _)| last + 1);
+        let number = seats.next;
+        seats.next += 1;
         let worth = Worth::default();
-        seats.insert(number, Seat { worth, leave });
+        seats.by_number.insert(number, Seat { worth, leave });
         let taken = self.clone();
         Caller { number, taken }
     }
 
     /// Tells the connection to end that needs its place least.
     fn end_one(&self) {
-        let mut seats = self.seats();
+        let seats = &mut self.seats().by_number;
         let least = seats
             .iter()
             .min_by_key(|(number, seat)| (seat.worth, **number));
@@ -120,11 +141,22 @@ impl Place {
     pub(super) fn opened(&self) {
         self.caller.change(|it| it.has_opened = true);
     }
+
+    /// Whether the connection must end. If not, the task of the context is woken when it must.
+    pub(super) fn must_leave(&mut self, context: &mut Context<'_>) -> bool {
+        if let Leave::Waits(told) = &mut self.leave
+            && let Poll::Ready(told) = Pin::new(told).poll(context)
+        {
+            self.leave = told.map_or(Leave::Never, |()| Leave::Told);
+        }
+        matches!(self.leave, Leave::Told)
+    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.caller.taken.seats().remove(&self.caller.number);
+        let seats = &mut self.caller.taken.seats().by_number;
+        seats.remove(&self.caller.number);
     }
 }
 
@@ -135,7 +167,7 @@ impl Caller {
     }
 
     fn change(&self, change: impl FnOnce(&mut Worth)) {
-        if let Some(seat) = self.taken.seats().get_mut(&self.number) {
+        if let Some(seat) = self.taken.seats().by_number.get_mut(&self.number) {
             change(&mut seat.worth);
         }
     }
@@ -143,9 +175,22 @@ impl Caller {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Waker;
     use std::time::Duration;
 
     use super::*;
+
+    fn must_leave(place: &mut Place) -> bool {
+        place.must_leave(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// Asks for a place once. `None` if none is free yet.
+    fn try_take(taking: Pin<&mut impl Future<Output = io::Result<Place>>>) -> Option<Place> {
+        match taking.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(place) => Some(place.expect("a place is free")),
+            Poll::Pending => None,
+        }
+    }
 
     /// Ends connections as they are told to, and returns which one has to.
     async fn next(places: &Places, open: &mut BTreeMap<u32, Place>, number: u32) -> Option<u32> {
@@ -158,7 +203,7 @@ mod tests {
                 place = &mut taking => place,
                 () = std::future::ready(()) => {
                     let told = open.iter_mut().find_map(|(number, place)| {
-                        place.leave.try_recv().is_ok().then_some(*number)
+                        must_leave(place).then_some(*number)
                     });
                     ended = told;
                     open.remove(&told.expect("one is told to end"));
@@ -200,5 +245,41 @@ mod tests {
         open.remove(&8);
         assert_eq!(next(&places, &mut open, 9).await, None);
         assert_eq!(open.keys().copied().collect::<Vec<_>>(), [1, 6, 7, 9]);
+    }
+
+    /// The connection that gave way ends after the next one has come.
+    #[tokio::test(start_paused = true)]
+    async fn one_that_gives_way_late_leaves_the_place_of_the_next_one_alone() {
+        let places = Places::new(3);
+        let mut open = Vec::new();
+        for _ in 0..3 {
+            open.push(places.take().await.expect("a place is free"));
+        }
+        let [a, b, mut c] = <[Place; 3]>::try_from(open).expect("there are three");
+        a.caller().asked();
+        b.caller().asked();
+        let mut taking = std::pin::pin!(places.take());
+        assert!(try_take(taking.as_mut()).is_none());
+        assert!(must_leave(&mut c));
+        // Another one ends by itself before that.
+        drop(a);
+        let mut next = taking.await.expect("a place is free");
+        drop(c);
+        assert!(!must_leave(&mut next));
+        // It has a seat: it gives way when it is its turn.
+        let _last = places.take().await.expect("a place is free");
+        assert!(try_take(std::pin::pin!(places.take())).is_none());
+        assert!(must_leave(&mut next));
+        // It stays so.
+        assert!(must_leave(&mut next));
+    }
+
+    #[test]
+    fn one_that_nobody_can_tell_goes_on() {
+        let places = Places::new(1);
+        let mut place = try_take(std::pin::pin!(places.take())).expect("a place is free");
+        drop(places.taken.seats().by_number.pop_first());
+        assert!(!must_leave(&mut place));
+        assert!(!must_leave(&mut place));
     }
 }

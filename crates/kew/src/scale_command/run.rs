@@ -50,6 +50,9 @@ async fn serve(agents: Vec<(Group, OpenAgent)>, is_dry: bool, stop: &mut Stop) -
     let mut running = JoinSet::new();
     for (group, agent) in agents {
         tracing::info!(group = group.name, "observing {}", names(&group));
+        if let Some(warning) = group.warning() {
+            tracing::warn!(group = group.name, "{warning}");
+        }
         running.spawn(one(group, agent, is_dry, stopped.clone()));
     }
     tokio::select! {

@@ -50,7 +50,8 @@ async fn runner(group: &Group) -> Result<Runner> {
     match &group.target {
         TargetConfig::Process(process) => {
             let opened = ProcessTarget::open_to_stop(group, process);
-            let (target, _) = opened.map_err(|error| in_group(group, error))?;
+            let (target, found) = opened.map_err(|error| in_group(group, error))?;
+            found.into_iter().for_each(tell);
             Ok(Runner::Agent(Box::new(target)))
         }
         TargetConfig::Command(_) | TargetConfig::Http(_) | TargetConfig::Kubernetes(_) => {
@@ -114,13 +115,15 @@ fn result<'a>(groups: impl Iterator<Item = (&'a str, &'a Stopped)>) -> Result<()
 /// What an operator should know beside the result.
 fn tell(happened: Happened) {
     match happened {
-        Happened::Killed(_) => print_error(&anyhow::anyhow!("{happened}")),
+        Happened::Killed(_) | Happened::Forgotten { .. } => {
+            print_error(&anyhow::anyhow!("{happened}"))
+        }
         Happened::Failed(error) => print_error(&error.into()),
         Happened::Found(_)
         | Happened::Started(_)
         | Happened::Stopping(_)
         | Happened::Ended { .. }
-        | Happened::Delayed(_)
+        | Happened::Delayed { .. }
         | Happened::Set(_)
         | Happened::Told(_)
         | Happened::Waiting

@@ -5,9 +5,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where their lock files are, and the folders of our crates in them besides `crates`.
-const APART: [&str; 2] = ["examples/billing/parquet", "conformance"];
-const FOLDERS: [&str; 2] = ["crates", "examples"];
+/// Where their lock files are, and the folders of all of our crates that they have.
+const APART: [(&str, &[&str]); 2] = [
+    (
+        "conformance",
+        &["conformance/rust", "conformance/examples/rust"],
+    ),
+    (
+        "examples/billing/parquet",
+        &[
+            "examples/billing/parquet",
+            "examples/billing",
+            "crates/amqp",
+            "crates/claim-check",
+            "crates/client",
+            "crates/metrics",
+            "crates/worker",
+        ],
+    ),
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -45,43 +61,78 @@ fn needed(manifest: &str) -> BTreeSet<String> {
     names.map(str::to_owned).collect()
 }
 
-/// What the lock files lack.
-fn lacking(locked: &BTreeMap<String, BTreeSet<String>>, folder: &Path) -> Vec<String> {
+/// What a lock file lacks of the crates in these folders, and which crates it has without a folder here.
+fn lacking(locked: &BTreeMap<String, BTreeSet<String>>, folders: &[&str]) -> Vec<String> {
     let mut lacking = Vec::new();
-    for (name, known) in locked {
-        let short = name.strip_prefix("kew-").unwrap_or(name);
-        let manifests = FOLDERS.map(|it| folder.join(it).join(short).join("Cargo.toml"));
-        let manifest = manifests.iter().find_map(|it| fs::read_to_string(it).ok());
-        let needed = manifest.map(|it| needed(&it)).unwrap_or_default();
-        let missing = needed.difference(known);
-        lacking.extend(missing.map(|it| format!("{name} needs {it}")));
+    let mut unknown: BTreeSet<&str> = locked.keys().map(String::as_str).collect();
+    for folder in folders {
+        let file = root().join(folder).join("Cargo.toml");
+        let manifest = match fs::read_to_string(&file) {
+            Ok(manifest) => manifest,
+            Err(error) => {
+                lacking.push(format!("{folder}/Cargo.toml cannot be read: {error}"));
+                continue;
+            }
+        };
+        let name = manifest.lines().find_map(|it| it.strip_prefix("name = "));
+        let name = name.expect("a package has a name").trim_matches('"');
+        unknown.remove(name);
+        let needed = needed(&manifest);
+        assert!(!needed.is_empty(), "{folder} needs nothing");
+        match locked.get(name) {
+            Some(known) => {
+                let missing = needed.difference(known);
+                lacking.extend(missing.map(|it| format!("{name} needs {it}")));
+            }
+            None => lacking.push(format!("{name} is not there")),
+        }
     }
+    let unknown = unknown.into_iter();
+    lacking.extend(unknown.map(|it| format!("{it} has no folder in this test")));
     lacking
+}
+
+fn text_of(apart: &str) -> String {
+    fs::read_to_string(root().join(apart).join("Cargo.lock")).unwrap()
 }
 
 #[test]
 fn lock_files_apart_know_what_our_crates_need() {
-    let mut checked = 0;
-    for apart in APART {
-        let file = root().join(apart).join("Cargo.lock");
-        let locked = locked(&fs::read_to_string(file).unwrap());
-        checked += locked.len();
-        assert_eq!(lacking(&locked, &root()), [""; 0], "{apart}/Cargo.lock");
+    for (apart, folders) in APART {
+        let locked = locked(&text_of(apart));
+        assert_eq!(lacking(&locked, folders), [""; 0], "{apart}/Cargo.lock");
     }
-    assert!(checked > 5, "only {checked} crates were found");
 }
 
 #[test]
 fn a_dependency_that_is_not_locked_is_named() {
-    let lock =
-        "[[package]]\nname = \"kew-client\"\nversion = \"1\"\ndependencies = [\n \"bytes\",\n]\n";
-    let found = lacking(&locked(lock), &root());
+    for ((apart, folders), crates) in APART.into_iter().zip([
+        ["kew-conformance-rust", "kew-example-rust"],
+        ["kew-billing-parquet", "kew-client"],
+    ]) {
+        for name in crates {
+            let mut locked = locked(&text_of(apart));
+            let known = locked.get_mut(name).expect("it is there");
+            let first = known.pop_first().expect("it needs something");
+            let expected = [format!("{name} needs {first}")];
+            assert_eq!(lacking(&locked, folders), expected, "{apart}");
+            locked.remove(name);
+            let expected = [format!("{name} is not there")];
+            assert_eq!(lacking(&locked, folders), expected, "{apart}");
+        }
+    }
+}
+
+#[test]
+fn a_crate_without_a_manifest_is_named() {
+    let (apart, folders) = APART[1];
+    let locked = locked(&text_of(apart));
+    let found = lacking(&locked, &folders[1..]);
+    assert_eq!(found, ["kew-billing-parquet has no folder in this test"]);
+    let found = lacking(&locked, &[folders, &["crates/absent"]].concat());
+    assert_eq!(found.len(), 1, "{found:?}");
     assert!(
-        found.contains(&"kew-client needs memchr".to_owned()),
-        "{found:?}"
-    );
-    assert!(
-        !found.contains(&"kew-client needs bytes".to_owned()),
+        found[0].starts_with("crates/absent/Cargo.toml cannot be read: "),
         "{found:?}"
     );
 }

@@ -291,6 +291,41 @@ fn a_dry_run_starts_nothing_and_says_what_it_would_do() {
     dry.terminate();
 }
 
+/// A file of an instance that says nothing keeps nobody from stopping the others.
+#[test]
+fn a_damaged_file_of_an_instance_is_named_and_stops_nothing() {
+    let yard = Yard::new(SETTINGS);
+    let agent = yard.agent();
+    yard.put(100);
+    yard.wait_for(3);
+    agent.terminate();
+    let empty = "state/instance-0123456789abcdef0123456789abcdef";
+    let empty = yard.place.path().join(empty);
+    std::fs::write(&empty, "").expect("writable");
+    let done = yard.scale("stop");
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(
+        done.text().contains("jobs: 3 instances stopped"),
+        "{done:?}"
+    );
+    let named = format!(
+        "kew: {} was removed: it was empty or damaged",
+        empty.display()
+    );
+    assert!(done.err.contains(&named), "{done:?}");
+    assert_eq!(yard.workers(), BTreeSet::new());
+}
+
+#[test]
+fn a_goal_that_rare_looks_miss_is_a_warning() {
+    let yard = Yard::new("every = '2m'\ngoal = { age = '90s' }");
+    let agent = yard.agent();
+    let warning = "every is 2m, not shorter than the goal of 90s: messages can be older than the goal before the agent \
+                   sees them: set every to a part of the goal group=\"jobs\"";
+    agent.log_with(&[warning]);
+    agent.terminate();
+}
+
 #[test]
 fn the_reasons_are_explained_in_words() {
     let yard = Yard::new(SETTINGS);

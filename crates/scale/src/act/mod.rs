@@ -131,6 +131,13 @@ impl fmt::Display for Named {
 pub enum Happened {
     /// One was found that an earlier agent has started.
     Found(Named),
+    /// The file of one was damaged. No process has its token, so it was removed.
+    Forgotten {
+        /// The file.
+        path: PathBuf,
+        /// Why a process could not be examined, if that is so.
+        unread: Option<String>,
+    },
     /// One was started.
     Started(Named),
     /// One got SIGTERM.
@@ -146,11 +153,16 @@ pub enum Happened {
         /// Whether it was told to.
         was_stopped: bool,
     },
-    /// Instances end too early, so none starts for a while.
-    Delayed(Duration),
+    /// Starts fail, so none is tried for a while.
+    Delayed {
+        /// What the last one failed by.
+        by: FailedStart,
+        /// For so long.
+        delay: Duration,
+    },
     /// Instances that still stop keep their places, so no other one starts.
     Full,
-    /// Nothing was started, because starts failed or instances ended too early. That was told, so this is no news.
+    /// Nothing was started: a delay after failed starts is not over yet. The log has a line about that delay already.
     Waiting,
     /// Something else that runs the instances has a new number of them.
     Set(u32),
@@ -160,7 +172,16 @@ pub enum Happened {
     Failed(ActError),
 }
 
-/// How it went to stop all instances.
+/// How a start has failed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum FailedStart {
+    /// The program could not be started.
+    NotStarted,
+    /// The instance has ended by itself within 10 s.
+    EndedEarly,
+}
+
+/// The result of stopping all instances.
 #[derive(Debug, Default)]
 pub struct Stopped {
     /// How many have ended.
@@ -175,6 +196,17 @@ impl fmt::Display for Happened {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Found(instance) => write!(f, "{instance} was found: it runs"),
+            Self::Forgotten { path, unread } => {
+                let path = path.display();
+                write!(
+                    f,
+                    "{path} was removed: it was empty or damaged, without the lines of an instance from number= to end, and \
+                     no process has its token"
+                )?;
+                unread.as_ref().map_or(Ok(()), |error| {
+                    write!(f, " as far as processes can be examined: {error}")
+                })
+            }
             Self::Started(instance) => write!(f, "{instance} was started"),
             Self::Stopping(instance) => write!(f, "{instance} got SIGTERM"),
             Self::Killed(instance) => write!(f, "{instance} did not end in time, and got SIGKILL"),
@@ -187,11 +219,13 @@ impl fmt::Display for Happened {
                 write!(f, "{instance} has ended{why}")?;
                 status.map_or(Ok(()), |status| write!(f, ": {status}"))
             }
-            Self::Delayed(delay) => write!(
-                f,
-                "an instance ended within 10 s: none starts for {} s",
-                delay.as_secs()
-            ),
+            Self::Delayed { by, delay } => {
+                let why = match by {
+                    FailedStart::NotStarted => "an instance could not be started",
+                    FailedStart::EndedEarly => "an instance ended within 10 s",
+                };
+                write!(f, "{why}: none starts for {} s", delay.as_secs())
+            }
             Self::Full => write!(
                 f,
                 "instances that still stop keep their places: no other one starts before they have ended"
@@ -216,6 +250,28 @@ pub enum ActError {
         path: PathBuf,
         /// Why.
         source: std::io::Error,
+    },
+    /// Something in the state directory is no file of an instance.
+    #[error(
+        "cannot read what is known of an instance, so move {} elsewhere if kew scale did not write it: {source}",
+        path.display()
+    )]
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Whether an instance runs cannot be found out.
+    #[error(
+        "the instance of {} may run, and its process is not known: {source}; remove the file if no instance runs",
+        path.display()
+    )]
+    Unknown {
+        /// The file of the instance.
+        path: PathBuf,
+        /// Why its process cannot be found.
+        source: Box<ActError>,
     },
     /// Another agent, or `kew scale stop`, uses the state directory.
     #[error(

@@ -49,6 +49,11 @@ pub(super) struct Record {
 }
 
 impl Record {
+    /// Whether its file says so little that any process with its token can be meant.
+    pub(super) fn is_damaged(&self) -> bool {
+        self.number == 0 || (self.process.is_none() && self.since_ticks == 0)
+    }
+
     /// Where its metrics page is.
     pub(super) fn page(&self, is_ready: bool) -> Option<OwnPage> {
         Some(OwnPage {
@@ -133,7 +138,7 @@ pub(super) fn records(directory: &Path, this_boot: &str) -> Result<Vec<Record>, 
             }
             // An agent has removed it meanwhile: only a survey runs beside one.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(ActError::file("read", &path, error)),
+            Err(source) => return Err(ActError::Record { path, source }),
         }
     }
     records.sort_by(|a, b| (a.number, &a.token).cmp(&(b.number, &b.token)));
@@ -186,7 +191,7 @@ impl StateDirectory {
     }
 
     fn place(&self, token: &str) -> PathBuf {
-        self.path.join(format!("{INSTANCE}{token}"))
+        file_of(&self.path, token)
     }
 
     /// Writes a record, in one step. It is durable when this returns.
@@ -221,6 +226,11 @@ impl StateDirectory {
             Ok(()) | Err(_) => Ok(()),
         }
     }
+}
+
+/// Where the record of an instance is.
+pub(super) fn file_of(directory: &Path, token: &str) -> PathBuf {
+    directory.join(format!("{INSTANCE}{token}"))
 }
 
 /// Flags to open a file that may have been put there by somebody else: no link is followed, and a pipe does not block.

@@ -8,7 +8,7 @@ use kew_scaling::{Goal, Law, Peak, Settings, SettingsError, TimeOfWeek};
 
 use super::error::{ConfigError, Document, Place};
 use super::raw::{self, At};
-use super::values;
+use super::values::{self, SUBSCRIPTION_MAX};
 use super::zone::Zone;
 use super::{Announcements, Config, Group, PageUrl, Source, TargetConfig};
 
@@ -24,9 +24,6 @@ const TASKS_MAX: u32 = 10_000;
 
 /// The path of a local socket has so many bytes at most on Linux, with a few to spare for its first name.
 const SOCKET_PATH_MAX: usize = 100;
-
-/// The name of a subscription has so many characters at most.
-const SUBSCRIPTION_MAX: usize = 50;
 
 const EVERY_DEFAULT: Duration = Duration::from_secs(10);
 
@@ -388,6 +385,7 @@ impl Checker<'_> {
         for (key, value) in [("queue", queue), ("connection_env", &raw.connection_env)] {
             self.not_empty(key, value)?;
         }
+        self.queue_name("queue", queue, queue.get_ref())?;
         let at = self.connection(&raw.connection_env, raw.ca_cert.as_ref())?;
         let queue = queue.get_ref().clone();
         Ok(Source {
@@ -408,6 +406,12 @@ impl Checker<'_> {
             true => Err(self.error(value, format!("{key} is empty: write a name"))),
             false => Ok(()),
         }
+    }
+
+    /// A name that the file has, or the beginning of one.
+    fn queue_name(self, key: &str, at: &At<String>, name: &str) -> Checked<()> {
+        let checked = values::queue_name(name);
+        checked.map_err(|what| self.error(at, format!("{key}: {what}")))
     }
 
     /// A source without a name.
@@ -442,10 +446,12 @@ impl Checker<'_> {
         let (queue, topic) = match (&raw.prefix, &raw.topic) {
             (Some(prefix), None) => {
                 self.not_empty("prefix", prefix)?;
+                self.queue_name("prefix", prefix, &format!("{}scale", prefix.get_ref()))?;
                 (format!("{}{own}", prefix.get_ref()), None)
             }
             (None, Some(topic)) => {
                 self.not_empty("topic", topic)?;
+                self.queue_name("topic", topic, topic.get_ref())?;
                 if own.len() > SUBSCRIPTION_MAX {
                     let most = SUBSCRIPTION_MAX - "scale-".len();
                     let what = format!(

@@ -8,7 +8,7 @@ use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use super::{ConfigError, Http, Place, Source};
+use super::{ConfigError, Http, Place, Source, values};
 
 /// How a certificate begins in PEM.
 const PEM_BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
@@ -49,6 +49,16 @@ impl Source {
                 .place
                 .error(format!("the environment variable {name}: {error}"))),
         }
+    }
+
+    /// Refuses a name that no queue of Queue Storage has, if the connection string is of that service.
+    pub(crate) fn check_storage_name(&self) -> Result<(), ConfigError> {
+        let checked = values::storage_queue_name(&self.queue);
+        checked.map_err(|what| {
+            let name = &self.connection_env;
+            let service = format!("{name} has a connection string of Queue Storage");
+            self.place.error(format!("queue: {what}; {service}"))
+        })
     }
 
     /// An error for what the connection string says.

@@ -29,7 +29,7 @@ impl Own {
         }
     }
 
-    /// What gets it.
+    /// The programs whose environment has the variable.
     fn of(self) -> &'static str {
         match self {
             Self::Instance => "instances of the target process",

@@ -16,9 +16,10 @@ mod zone;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kew_scaling::Settings;
+use kew_scaling::{Goal, Settings};
 
 use error::Document;
+use values::Shown;
 
 pub use connection::{Connection, Variable};
 pub use environment::Environment;
@@ -84,6 +85,31 @@ pub struct Source {
     /// A file with certificate authorities to trust beside those of the system.
     ca_cert: Option<(Place, PathBuf)>,
     place: Place,
+}
+
+impl Group {
+    /// What an operator should know about valid settings.
+    #[must_use]
+    pub fn warning(&self) -> Option<String> {
+        let Goal::Age(goal) = self.law.goal else {
+            return None;
+        };
+        let (unseen, advice) = match &self.announcements {
+            None => ("messages", "set every to a part of the goal"),
+            Some(_) => (
+                "messages that nobody announces",
+                "set every to a part of the goal, or announce all work",
+            ),
+        };
+        (self.every >= goal).then(|| {
+            format!(
+                "every is {}, not shorter than the goal of {}: {unseen} can be older than the goal before the agent sees \
+                 them: {advice}",
+                Shown(self.every),
+                Shown(goal),
+            )
+        })
+    }
 }
 
 impl Config {

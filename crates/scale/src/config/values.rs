@@ -33,7 +33,7 @@ pub(super) fn duration(text: &str, least: Duration, most: Duration) -> Result<Du
 }
 
 /// A time in its largest whole unit.
-struct Shown(Duration);
+pub(super) struct Shown(pub(super) Duration);
 
 impl std::fmt::Display for Shown {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -49,16 +49,16 @@ impl std::fmt::Display for Shown {
     }
 }
 
-/// A day of the week by its first three letters or its whole English name.
+/// A day of the week by its first three letters.
 pub(super) fn day(text: &str) -> Result<Day, String> {
     Ok(match text {
-        "mon" | "monday" => Day::Monday,
-        "tue" | "tuesday" => Day::Tuesday,
-        "wed" | "wednesday" => Day::Wednesday,
-        "thu" | "thursday" => Day::Thursday,
-        "fri" | "friday" => Day::Friday,
-        "sat" | "saturday" => Day::Saturday,
-        "sun" | "sunday" => Day::Sunday,
+        "mon" => Day::Monday,
+        "tue" => Day::Tuesday,
+        "wed" => Day::Wednesday,
+        "thu" => Day::Thursday,
+        "fri" => Day::Friday,
+        "sat" => Day::Saturday,
+        "sun" => Day::Sunday,
         _ => {
             return Err(format!(
                 "{text:?} is no day: write mon, tue, wed, thu, fri, sat or sun"
@@ -98,6 +98,54 @@ pub(super) fn group_name(text: &str) -> Result<(), String> {
             "{text:?} is no name of a group: write 1 to 64 letters, digits, dots, hyphens and underscores"
         )),
     }
+}
+
+/// Characters of a name of a queue or topic of Service Bus at most, and of a subscription.
+const ENTITY_MAX: usize = 260;
+pub(super) const SUBSCRIPTION_MAX: usize = 50;
+const SUBSCRIPTIONS: &str = "/subscriptions/";
+
+/// A name that a queue of Queue Storage or Service Bus can have, or a subscription with its topic.
+pub(super) fn queue_name(text: &str) -> Result<(), String> {
+    let is_part = |it: char| it.is_alphanumeric() || matches!(it, '-' | '_' | '.' | '/');
+    let is_name = |name: &str, most: usize| {
+        name.chars().all(is_part)
+            && name.starts_with(char::is_alphanumeric)
+            && name.ends_with(char::is_alphanumeric)
+            && name.chars().count() <= most
+            && !name.contains("//")
+    };
+    let is_right = match text.to_lowercase().split_once(SUBSCRIPTIONS) {
+        None => is_name(text, ENTITY_MAX),
+        Some((topic, subscription)) => {
+            is_name(topic, ENTITY_MAX)
+                && is_name(subscription, SUBSCRIPTION_MAX)
+                && !subscription.contains('/')
+        }
+    };
+    is_right.then_some(()).ok_or_else(|| {
+        format!(
+            "{text:?} can be no name: write letters, digits, \"-\", \"_\", \".\" and \"/\" with a letter or digit at both \
+             ends, at most {ENTITY_MAX} characters, or a subscription as \"TOPIC/subscriptions/NAME\" with at most \
+             {SUBSCRIPTION_MAX} in NAME"
+        )
+    })
+}
+
+/// A name that a queue of Queue Storage can have.
+pub(super) fn storage_queue_name(text: &str) -> Result<(), String> {
+    let is_part = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-';
+    let is_right = text.chars().all(is_part)
+        && (3..=63).contains(&text.len())
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+        && !text.contains("--");
+    is_right.then_some(()).ok_or_else(|| {
+        format!(
+            "{text:?} can be no name in Queue Storage: write 3 to 63 small letters, digits and single hyphens, with a \
+             letter or digit at both ends"
+        )
+    })
 }
 
 /// A name in Kubernetes: it is part of a path.
@@ -180,6 +228,66 @@ mod tests {
         assert_eq!(found, at(Day::Tuesday, 6));
         let found = following(Day::Monday, (6, 0), (22, 0));
         assert_eq!(found, at(Day::Monday, 22));
+    }
+
+    #[test]
+    fn a_day_has_three_letters() {
+        assert_eq!(day("fri"), Ok(Day::Friday));
+        for text in ["friday", "Fri", "", "day"] {
+            let error = day(text).unwrap_err();
+            assert!(
+                error.ends_with("write mon, tue, wed, thu, fri, sat or sun"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn names_of_queues() {
+        let long = "a".repeat(260);
+        let subscription = format!("{long}/Subscriptions/{}", "b".repeat(50));
+        for text in [
+            "q",
+            "a/b.c_d-1",
+            "Büro",
+            &long,
+            &subscription,
+            "t/subscriptions/s",
+        ] {
+            assert_eq!(queue_name(text), Ok(()), "{text}");
+        }
+        for text in [
+            "",
+            "a b",
+            "-a",
+            "a/",
+            "a//b",
+            "a\n",
+            "a?",
+            "$x",
+            &format!("{long}a"),
+            &format!("{subscription}b"),
+            "t/subscriptions/",
+            "t/subscriptions/a/b",
+            "/subscriptions/s",
+        ] {
+            assert!(queue_name(text).is_err(), "{text}");
+        }
+        for text in ["abc", "a-1-b", &"a".repeat(63)] {
+            assert_eq!(storage_queue_name(text), Ok(()), "{text}");
+        }
+        for text in [
+            "ab",
+            "Abc",
+            "a--b",
+            "-ab",
+            "ab-",
+            "a.b",
+            "a/b",
+            &"a".repeat(64),
+        ] {
+            assert!(storage_queue_name(text).is_err(), "{text}");
+        }
     }
 
     #[test]

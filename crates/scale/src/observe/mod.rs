@@ -57,10 +57,20 @@ pub trait Sources: Send {
     /// Says where the metrics pages of instances are that the target has started. They are asked at the next reading.
     fn own_pages(&mut self, _pages: &[OwnPage]) {}
 
-    /// Waits until work is announced for one of them. To drop the future must lose nothing. Default: for ever.
-    fn announced(&mut self) -> impl Future<Output = ()> + Send {
+    /// Waits until there is a reason to look before the next time. To drop the future must lose nothing. Default: for
+    /// ever.
+    fn woken(&mut self) -> impl Future<Output = Woken> + Send {
         std::future::pending()
     }
+}
+
+/// Why the agent looks before the next time. The greater reason counts.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Woken {
+    /// Announcements are heard from now on. What was announced before may have been missed.
+    Listening,
+    /// Work was announced for one of the sources.
+    Announced,
 }
 
 /// What the metrics pages of instances say.
@@ -346,9 +356,9 @@ impl Sources for ClientSources {
         }
     }
 
-    async fn announced(&mut self) {
+    async fn woken(&mut self) -> Woken {
         match &mut self.announced {
-            Some(announced) => announced.heard().await,
+            Some(announced) => announced.woken().await,
             None => std::future::pending().await,
         }
     }
@@ -442,6 +452,7 @@ impl Queue {
         };
         match connection {
             Connection::Storage(account) => {
+                source.check_storage_name()?;
                 let options = QueueOptions {
                     timeout,
                     connect_timeout: timeout,

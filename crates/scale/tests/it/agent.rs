@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use kew_scale::{
-    ActError, Agent, Happened, Memory, Note, ReadError, Seen, Socket, Sources, Target, Told,
-    Workers, ask,
+    ActError, Agent, FailedStart, Happened, Memory, Note, ReadError, Seen, Socket, Sources, Target,
+    Told, Woken, Workers, ask,
 };
 use kew_scaling::{Day, Instances, Reading, TimeOfWeek};
 use tokio::time::{Instant, sleep};
@@ -28,6 +28,8 @@ struct World {
     answered: BTreeSet<u64>,
     /// Whether work is announced without an end.
     is_announced: bool,
+    /// What wakes the agent once.
+    wakes: Option<Woken>,
     is_throttled: bool,
     code: &'static str,
     is_countable: bool,
@@ -77,16 +79,21 @@ impl Sources for Script {
         self.0.lock().unwrap().workers.clone()
     }
 
-    async fn announced(&mut self) {
-        while !self.is_announced() {
+    async fn woken(&mut self) -> Woken {
+        loop {
+            if let Some(woken) = self.wakes() {
+                return woken;
+            }
             sleep(Duration::from_millis(100)).await;
         }
     }
 }
 
 impl Script {
-    fn is_announced(&self) -> bool {
-        self.0.lock().unwrap().is_announced
+    fn wakes(&self) -> Option<Woken> {
+        let mut world = self.0.lock().unwrap();
+        let once = world.wakes.take();
+        once.or(world.is_announced.then_some(Woken::Announced))
     }
 }
 
@@ -148,6 +155,12 @@ struct Running {
     memory: Memory,
     task: tokio::task::JoinHandle<()>,
     stop: tokio::sync::oneshot::Sender<()>,
+}
+
+fn early_end() -> Happened {
+    let by = FailedStart::EndedEarly;
+    let delay = Duration::from_secs(2);
+    Happened::Delayed { by, delay }
 }
 
 const NOTHING: [u32; 0] = [];
@@ -287,6 +300,62 @@ async fn announced_work_causes_a_look_at_once_and_no_more_than_one_a_second() {
     assert!((20..=22).contains(&looks), "{looks} looks");
 }
 
+/// What was announced while it connected was missed.
+#[tokio::test(start_paused = true)]
+async fn when_it_begins_to_hear_it_looks_at_once_and_starts_nothing_for_that() {
+    let settings = format!("{SETTINGS}\nevery = '1h'");
+    let week = TimeOfWeek::new(Day::Monday, 12, 0);
+    for (backlog, expected) in [(0, &NOTHING[..]), (300, &[10])] {
+        let agent = Running::start_with(&settings, Some(0), 0, week);
+        sleep(Duration::from_millis(150)).await;
+        agent.change(|world| {
+            world.backlog = Some(backlog);
+            world.wakes = Some(Woken::Listening);
+        });
+        sleep(Duration::from_millis(150)).await;
+        assert_eq!(agent.world.lock().unwrap().looks.len(), 2);
+        assert_eq!(agent.asked(), expected);
+    }
+}
+
+/// An agent with a long time between looks, for which work was announced in second 5. The queue is empty.
+async fn announced_once() -> Running {
+    let settings = format!("{SETTINGS}\nevery = '1h'");
+    let week = TimeOfWeek::new(Day::Monday, 12, 0);
+    let agent = Running::start_with(&settings, Some(0), 0, week);
+    agent.pass(5).await;
+    agent.change(|world| world.wakes = Some(Woken::Announced));
+    sleep(Duration::from_millis(150)).await;
+    assert_eq!(agent.asked(), [1]);
+    agent
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_comes_after_its_announcement_is_soon_seen() {
+    let agent = announced_once().await;
+    agent.pass(10).await;
+    assert_eq!(agent.asked(), NOTHING);
+    // It is 10 s late, and is seen within as much time.
+    agent.change(|world| world.backlog = Some(300));
+    agent.pass(10).await;
+    assert_eq!(agent.asked(), [10]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn looks_after_an_announcement_are_few_and_stop_an_idle_instance() {
+    let agent = announced_once().await;
+    agent.pass(120).await;
+    // It is idle after a minute.
+    assert_eq!(agent.asked(), [0]);
+    agent.pass(4 * 3600).await;
+    let looks = agent.world.lock().unwrap().looks.clone();
+    let looks: Vec<u64> = looks.iter().map(Duration::as_secs).collect();
+    let expected = [
+        0, 5, 6, 8, 12, 20, 36, 68, 132, 260, 516, 1028, 2052, 4100, 7700, 11_300,
+    ];
+    assert_eq!(looks, expected);
+}
+
 #[tokio::test(start_paused = true)]
 async fn with_counters_several_instances_stop_at_once() {
     for (is_counted, expected) in [(true, &[2][..]), (false, &[5, 4, 3, 2][..])] {
@@ -376,11 +445,7 @@ async fn what_happens_between_looks_is_told_at_once() {
     let agent = Running::start(Some(0), 0);
     agent.pass(1).await;
     agent.notes();
-    agent.change(|world| {
-        world
-            .news
-            .push_back(Happened::Delayed(Duration::from_secs(2)))
-    });
+    agent.change(|world| world.news.push_back(early_end()));
     agent.pass(1).await;
     assert_eq!(
         agent.notes(),
@@ -395,11 +460,7 @@ async fn what_happens_during_a_slow_look_is_told_at_once_too() {
     agent.change(|world| world.answers_after = Duration::from_secs(25));
     agent.pass(12).await;
     assert_eq!(agent.world.lock().unwrap().looks.len(), 0);
-    agent.change(|world| {
-        world
-            .news
-            .push_back(Happened::Delayed(Duration::from_secs(2)))
-    });
+    agent.change(|world| world.news.push_back(early_end()));
     agent.pass(1).await;
     assert_eq!(
         agent.notes(),
@@ -435,24 +496,25 @@ async fn a_running_agent_says_what_it_did_and_why() {
     agent.change(|world| world.backlog = Some(300));
     agent.pass(10).await;
     let told = asked(&agent, &path).await;
-    let expected = "group jobs\n  the agent has run for 15 s; look 2 was 5 s ago\n  jobs: 300 messages, the oldest is 1 s old\n  \
-                    instances: 0 ready, 0 starting\n  start instances until there are 10: ";
+    let expected = "group jobs\n  the agent has run for 15 s\n  look 2, 5 s ago:\n    jobs: 300 messages, the oldest is 1 s \
+                    old\n    instances: 0 ready, 0 starting\n    start instances until there are 10: ";
     assert!(
         told.is_whole && told.text.starts_with(expected),
         "{}",
         told.text
     );
-    let lines: Vec<&str> = told.text.lines().skip(5).collect();
-    assert_eq!(lines[0], "  what it did, the newest first:");
+    let lines: Vec<&str> = told.text.lines().skip(6).collect();
+    assert_eq!(lines[0], "  what it did since that look, the newest first:");
     assert!(
         lines[1].starts_with("    5 s ago: start instances until there are 10: "),
         "{lines:?}"
     );
+    assert_eq!(lines[2], "  what it did before, the newest first:");
     assert!(
-        lines[2].starts_with("    15 s ago: hold 0 instances: "),
+        lines[3].starts_with("    15 s ago: hold 0 instances: "),
         "{lines:?}"
     );
-    assert_eq!(lines.len(), 3);
+    assert_eq!(lines.len(), 4);
     // What cannot be read is said, and why nothing happens.
     agent.change(|world| world.backlog = None);
     agent.pass(10).await;

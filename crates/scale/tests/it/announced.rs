@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use kew_client::SubscriptionSettings;
 use kew_scale::{ActError, Happened};
-use kew_scale::{Agent, ClientSources, Config, Connecting, Group, Sources as _, Target};
+use kew_scale::{Agent, ClientSources, Config, Connecting, Group, Sources as _, Target, Woken};
 use kew_scaling::{Day, Instances, TimeOfWeek};
 use kew_worker::{Announce as _, Announcement, BusAnnouncer, TopicAnnouncer, create_push_topic};
 use tokio::sync::mpsc;
@@ -54,6 +54,11 @@ fn work(queue: &str) -> Announcement {
     }
 }
 
+/// Waits until work is announced.
+async fn announced(sources: &mut ClientSources) {
+    while sources.woken().await != Woken::Announced {}
+}
+
 async fn announce(kew: &Arc<Kew>, queue: &str) {
     let announcer = BusAnnouncer::new(kew.bus_client(), kew.admin(), "wakeup-");
     announcer.announce(&work(queue)).await.unwrap();
@@ -76,11 +81,13 @@ async fn announcements_for_a_source_are_heard_and_others_are_not() {
         announce(&kew, "jobs").await;
         announce(&kew, "jobs").await;
     };
-    let heard = timeout(PATIENCE, async { tokio::join!(sources.announced(), all) });
+    let heard = timeout(PATIENCE, async {
+        tokio::join!(announced(&mut sources), all)
+    });
     heard.await.unwrap();
     // One that has only to do with others is not heard. What is heard was all taken, or comes now.
     announce(&kew, "other").await;
-    while timeout(Duration::from_millis(50), sources.announced())
+    while timeout(Duration::from_millis(50), announced(&mut sources))
         .await
         .is_ok()
     {}
@@ -114,7 +121,9 @@ async fn announcements_over_a_topic_are_heard_for_each_source() {
             announcer.announce(&work("other")).await.unwrap();
             announcer.announce(&work(queue)).await.unwrap();
         };
-        let heard = timeout(PATIENCE, async { tokio::join!(sources.announced(), all) });
+        let heard = timeout(PATIENCE, async {
+            tokio::join!(announced(&mut sources), all)
+        });
         heard.await.unwrap();
     }
     // The service offers nothing of other queues.
@@ -129,7 +138,7 @@ async fn looks_do_not_keep_it_from_listening() {
     let kew = Kew::start().await;
     let mut sources = sources(&kew, QUEUES);
     for _ in 0..100_000 {
-        assert!(sources.announced().now_or_never().is_none());
+        assert!(sources.woken().now_or_never().is_none());
         if kew.admin().queue_exists("wakeup-scale-jobs").await.unwrap() {
             return;
         }

@@ -21,7 +21,7 @@ idle_after = "3m"
 tasks_max = 4
 rate_per_task = 2
 time_zone = "UTC"
-peaks = [{ days = ["mon", "friday"], from = "22:00", until = "06:30", instances = 12 }]
+peaks = [{ days = ["mon", "fri"], from = "22:00", until = "06:30", instances = 12 }]
 announcements = { connection_env = "THREE", prefix = "wakeup-" }
 
 [[group.source]]
@@ -52,6 +52,37 @@ fn parse(text: &str) -> Result<Config, String> {
 
 fn only(text: &str) -> Group {
     parse(text).unwrap().groups.into_iter().next().unwrap()
+}
+
+#[test]
+fn looks_that_are_too_rare_for_the_goal_are_named() {
+    let with = |lines: &str| {
+        let text = format!(
+            "[[group]]\nname = 'a'\n{lines}\n[[group.source]]\nqueue = 'q'\nconnection_env = 'ONE'\n\
+             [group.target.process]\ncommand = ['x']\nstate_directory = '/x'\n"
+        );
+        only(&text).warning()
+    };
+    let rare = "every is 1m, not shorter than the goal of 1m: messages ";
+    let warning = with("every = '60s'").unwrap();
+    assert!(
+        warning.starts_with(&format!("{rare}can be older")),
+        "{warning}"
+    );
+    let hears = "announcements = { connection_env = 'B', topic = 't' }";
+    let warning = with(&format!("every = '60s'\n{hears}")).unwrap();
+    assert!(
+        warning.starts_with(&format!("{rare}that nobody announces")),
+        "{warning}"
+    );
+    for fits in [
+        "",
+        "every = '59s'",
+        "every = '60s'\ngoal = { age = '2m' }",
+        "every = '60s'\ngoal = { backlog_per_task = 5 }",
+    ] {
+        assert_eq!(with(fits), None, "{fits}");
+    }
 }
 
 #[test]
@@ -285,6 +316,7 @@ fn each_error_names_its_place_the_value_and_what_was_expected() {
         (group("goal = { backlog_per_task = 0 }"), "3:8: the goal is 0: set an age, or a backlog for each task, above 0".into()),
         (group("time_zone = 'Europe/Atlantis'"), "3:13: time_zone: \"Europe/Atlantis\" is no time zone of this system".into()),
         (group("peaks = [{ days = ['mo'], from = '08:00', until = '09:00', instances = 1 }]"), "3:20: days: \"mo\" is no day: write mon, tue, wed, thu, fri, sat or sun".into()),
+        (group("peaks = [{ days = ['monday'], from = '08:00', until = '09:00', instances = 1 }]"), "3:20: days: \"monday\" is no day: write mon, tue".into()),
         (group("peaks = [{ days = [], from = '08:00', until = '09:00', instances = 1 }]"), "3:10: days is empty".into()),
         (group("peaks = [{ days = ['mon'], from = '8:00', until = '09:00', instances = 1 }]"), "3:35: from: \"8:00\" is no time of a day: write hour and minute, 00:00 to 24:00".into()),
         (group("peaks = [{ days = ['mon'], from = '08:00', until = '08:00', instances = 1 }]"), "3:10: the peak of Monday 08:00 to Monday 08:00 ends when it begins".into()),
@@ -309,6 +341,9 @@ fn each_error_names_its_place_the_value_and_what_was_expected() {
         (with("", "", "").replace("'in'", "''"), "5:9: queue is empty: write a name".into()),
         (with("", "", "").replace("connection_env = 'ONE'\n", ""), "4:1: missing field `connection_env`".into()),
         (with("", "[[group.source]]\nqueue = 'in'\nconnection_env = 'ONE'", ""), "7:1: queue is \"in\", which is there twice".into()),
+        (with("", "", "").replace("queue = 'in'", "queue = 'in?'"), "5:9: queue: \"in?\" can be no name: write letters, digits, \"-\"".into()),
+        (group("announcements = { connection_env = 'B', topic = 'a b' }"), "3:49: topic: \"a b\" can be no name".into()),
+        (group("announcements = { connection_env = 'B', prefix = '-' }"), "3:50: prefix: \"-scale\" can be no name".into()),
         (with("", "", "").replace("name = 'a'", "name = 'a b'"), "2:8: \"a b\" is no name of a group".into()),
         (target("stop_within = '2h'"), "11:15: stop_within: \"2h\" is above the maximum of 1h".into()),
         (with("", "", "").replace("'/s'", "\"/s\\u0000\""), "10:19: state_directory has a zero byte, which no path can have".into()),
@@ -475,4 +510,30 @@ fn the_targets_of_the_page_are_accepted() {
         });
     }
     assert_eq!(found, ["command", "http", "kubernetes", "keda"]);
+}
+
+/// Which service a queue is of is known only when its connection string is.
+#[tokio::test]
+async fn a_name_that_the_service_does_not_allow_is_refused() {
+    let open = |queue: &str, connection: &'static str| {
+        let text = format!(
+            "[[group]]\nname = 'a'\n[[group.source]]\nqueue = '{queue}'\nconnection_env = 'ONE'\n\
+             [group.target.process]\ncommand = ['x']\nstate_directory = '/x'\n"
+        );
+        let variable = |_: &str| Some(OsString::from(connection));
+        let opened = ClientSources::open(&only(&text), &variable, &Connecting::default());
+        opened.map(drop).map_err(|error| error.to_string())
+    };
+    let storage = "UseDevelopmentStorage=true";
+    let bus = "Endpoint=sb://localhost;SharedAccessKeyName=RootManageSharedAccessKey;\
+         SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;";
+    assert_eq!(open("billing-in", storage), Ok(()));
+    assert_eq!(open("Billing.in/subscriptions/s", bus), Ok(()));
+    let error = open("Billing", storage).unwrap_err();
+    let expected = "scale.toml:5:18: queue: \"Billing\" can be no name in Queue Storage: write 3 to 63 small letters";
+    assert!(error.starts_with(expected), "{error}");
+    assert!(
+        error.ends_with("; ONE has a connection string of Queue Storage"),
+        "{error}"
+    );
 }

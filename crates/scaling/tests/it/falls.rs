@@ -24,6 +24,16 @@ fn falling(high: f64, low: f64, seconds: u32) -> impl Fn(u32) -> f64 {
 
 /// Looks each 10 s for half an hour at queues of which `rate(queue, second)` messages arrive. All are handled.
 fn watch(law: &mut Law, queues: usize, rate: impl Fn(usize, u32) -> f64) -> Decision {
+    watch_some(law, queues, rate, |_| true)
+}
+
+/// The same with looks at which none can be read.
+fn watch_some(
+    law: &mut Law,
+    queues: usize,
+    rate: impl Fn(usize, u32) -> f64,
+    is_readable: impl Fn(usize) -> bool,
+) -> Decision {
     let loads = (0..queues).map(|queue| Load::even("even", begins(), 1801, |it| rate(queue, it)));
     let loads: Vec<Load> = loads.collect();
     let looks = (0..=1800).step_by(10).map(|second| {
@@ -31,7 +41,7 @@ fn watch(law: &mut Law, queues: usize, rate: impl Fn(usize, u32) -> f64) -> Deci
             let arrived = load.arrivals.iter().take(second).map(|it| u64::from(*it));
             Source {
                 name: format!("queue-{queue}"),
-                reading: Some(reading(0, 0, arrived.sum())),
+                reading: is_readable(second).then(|| reading(0, 0, arrived.sum())),
             }
         });
         let seen = Observation {
@@ -46,6 +56,19 @@ fn watch(law: &mut Law, queues: usize, rate: impl Fn(usize, u32) -> f64) -> Deci
 fn falls(decision: &Decision) -> bool {
     let is_it = |it: &Reason| matches!(it, Reason::Falling { .. });
     decision.reasons.iter().any(is_it)
+}
+
+/// What came meanwhile may have come at once.
+#[test]
+fn a_load_that_was_not_seen_for_a_while_is_watched_again() {
+    let rate = |_, second| 70.0 - f64::from(second) * 0.015;
+    let falls_without = |missed: std::ops::Range<usize>| {
+        let mut law = law(settings());
+        falls(&watch_some(&mut law, 1, rate, |it| !missed.contains(&it)))
+    };
+    assert!(falls_without(1500..1520));
+    assert!(!falls_without(1500..1530));
+    assert!(falls_without(1100..1130));
 }
 
 /// 43 messages a second need six instances of eight, and five will do within minutes.

@@ -7,6 +7,7 @@ mod explain;
 mod falls;
 mod loads;
 mod sources;
+mod stated;
 mod steady;
 mod step;
 mod support;

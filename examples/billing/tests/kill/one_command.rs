@@ -2,10 +2,11 @@
 //! that die are started again.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kew_billing::start::find_kew;
 use rustix::process::{Pid, Signal, kill_process};
@@ -70,9 +71,10 @@ impl Lines {
     }
 }
 
-/// `billing run`, and what it prints.
+/// `billing run`, and what it prints. All that it has started ends with it.
 struct Everything {
     child: Child,
+    data: PathBuf,
     out: Lines,
     /// The log of the agent is here.
     log: Lines,
@@ -100,7 +102,13 @@ impl Everything {
         let mut child = command.spawn().unwrap();
         let out = Lines::of(child.stdout.take().unwrap());
         let log = Lines::of(child.stderr.take().unwrap());
-        Self { child, out, log }
+        let data = data.to_owned();
+        Self {
+            child,
+            data,
+            out,
+            log,
+        }
     }
 
     async fn until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
@@ -191,6 +199,59 @@ impl Everything {
         let status = timeout(PATIENCE, self.child.wait()).await.expect("it ends");
         (status.unwrap(), self.out.text())
     }
+}
+
+impl Drop for Everything {
+    /// After a failure: its programs have process groups of their own, and those of the agent outlive the agent.
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.start_kill();
+        let since = Instant::now();
+        // One that was about to start another one may have done so.
+        while since.elapsed() < Duration::from_secs(10) {
+            let running = running_with(&self.data);
+            if running.is_empty() {
+                return;
+            }
+            for pid in running {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Processes that were told a place: in their arguments, or in their environment.
+fn running_with(data: &Path) -> Vec<Pid> {
+    let place = data.as_os_str().as_bytes();
+    let is_told = |pid: &Pid| {
+        let told = ["cmdline", "environ"].map(|file| {
+            let path = format!("/proc/{}/{file}", pid.as_raw_nonzero());
+            // One that has ended says nothing.
+            std::fs::read(path).unwrap_or_default()
+        });
+        let mut told = told.iter();
+        told.any(|it| it.windows(place.len()).any(|part| part == place))
+    };
+    let entries = std::fs::read_dir("/proc").expect("Linux");
+    let pids = entries.filter_map(|it| it.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter_map(Pid::from_raw).filter(is_told).collect()
+}
+
+/// A test that fails drops what it has started.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_started_ends_with_a_test_that_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let ports = ["--ports", "23620-23629"];
+    let options = [&["--idle-after-s", "600"], &ports[..]].concat();
+    let all = Everything::start_with(&data, &options, &[]);
+    all.until("a worker", |it| it.log.count(" was started") > 0)
+        .await;
+    // Run, Kew, the agent, and a program of each kind.
+    assert!(running_with(&data).len() >= 6);
+    drop(all);
+    assert_eq!(running_with(&data), []);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::RangeInclusive;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -29,12 +30,14 @@ pub use survey::Survey;
 
 use super::lock::User;
 use super::pace::Pace;
-use super::state::{Record, StateDirectory, records};
-use super::{ActError, Happened, Stopped, Target};
+use super::state::{Record, StateDirectory, file_of, records};
+use super::{ActError, FailedStart, Happened, Stopped, Target};
 use crate::config::{Environment, Group, OwnPage, PORT, Process};
 
 /// How long after SIGKILL a process may take to end. One in the middle of an operation of the system ends after it.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
+/// Characters of a token.
+const TOKEN_SIZE: usize = 32;
 /// From a SIGKILL that failed to the next one.
 const KILL_RETRY: Duration = Duration::from_secs(1);
 
@@ -119,10 +122,12 @@ impl ProcessTarget {
         let newest = records.iter().map(|it| it.number).max();
         self.next_number = newest.unwrap_or(0).saturating_add(1);
         for mut record in records {
+            let is_damaged = record.is_damaged();
             if record.number == 0 {
                 record.number = self.take_number();
             }
-            let instance = match process_of(&record, &self.boot)? {
+            let search = process_of(&record, &self.boot, self.state.path())?;
+            let instance = match search.process {
                 Some(process) => Instance::of_process(&record, &process)?,
                 None => None,
             };
@@ -131,7 +136,13 @@ impl ProcessTarget {
                     found.push(Happened::Found(instance.named()));
                     self.instances.push(instance);
                 }
-                None => self.state.remove(&record.token)?,
+                None => {
+                    self.state.remove(&record.token)?;
+                    found.extend(is_damaged.then(|| Happened::Forgotten {
+                        path: file_of(self.state.path(), &record.token),
+                        unread: search.unread.first().map(ToString::to_string),
+                    }));
+                }
             }
         }
         found.extend(self.note_missing());
@@ -161,10 +172,11 @@ impl ProcessTarget {
                     Happened::Ended { .. } => stopped.ended += 1,
                     Happened::Failed(_) => stopped.has_failed = true,
                     Happened::Found(_)
+                    | Happened::Forgotten { .. }
                     | Happened::Started(_)
                     | Happened::Stopping(_)
                     | Happened::Killed(_)
-                    | Happened::Delayed(_)
+                    | Happened::Delayed { .. }
                     | Happened::Set(_)
                     | Happened::Told(_)
                     | Happened::Waiting
@@ -284,7 +296,8 @@ impl ProcessTarget {
                 Err(error) => {
                     happened.push(Happened::Failed(error));
                     let delay = self.pace.failed(Instant::now());
-                    happened.extend(delay.map(Happened::Delayed));
+                    let by = FailedStart::NotStarted;
+                    happened.extend(delay.map(|delay| Happened::Delayed { by, delay }));
                 }
             }
         }
@@ -350,7 +363,8 @@ impl ProcessTarget {
         }];
         if !was_stopped {
             let delay = self.pace.ended(now, instance.age(now));
-            happened.extend(delay.map(Happened::Delayed));
+            let by = FailedStart::EndedEarly;
+            happened.extend(delay.map(|delay| Happened::Delayed { by, delay }));
         }
         let removed = self.state.remove(&instance.record.token);
         happened.extend(removed.err().map(Happened::Failed));
@@ -436,22 +450,57 @@ impl Target for ProcessTarget {
 }
 
 /// The process of a record, if it runs.
-fn process_of(record: &Record, boot: &str) -> Result<Option<super::state::Process>, ActError> {
+///
+/// A process that cannot be examined may be the instance, and to take it for none would start another one beside it. That
+/// is an error, unless the file is damaged: then each process of the system is asked for the token, also those that are
+/// far older, and one of these must not keep an operator from stopping instances.
+fn process_of(record: &Record, boot: &str, directory: &Path) -> Result<proc::Found, ActError> {
     if record.boot != boot {
-        return Ok(None);
+        return Ok(proc::Found::default());
     }
-    match &record.process {
-        Some(process) => Ok(Some(process.clone())),
-        None => proc::find_token(&record.token, record.since_ticks),
+    if let Some(process) = record.process.clone() {
+        return Ok(proc::Found {
+            process: Some(process),
+            unread: Vec::new(),
+        });
     }
+    if !is_token(&record.token) {
+        return Ok(proc::Found::default());
+    }
+    let found = proc::find_token(&record.token, record.since_ticks)?;
+    checked(found, record, directory)
+}
+
+/// What was found, unless something was not that must be known.
+fn checked(
+    mut found: proc::Found,
+    record: &Record,
+    directory: &Path,
+) -> Result<proc::Found, ActError> {
+    if record.is_damaged() {
+        return Ok(found);
+    }
+    match found.unread.pop() {
+        None => Ok(found),
+        Some(error) => Err(ActError::Unknown {
+            path: file_of(directory, &record.token),
+            source: Box::new(error),
+        }),
+    }
+}
+
+/// Whether an agent makes such tokens. Another program may use the variable for something else, such as `1`.
+fn is_token(text: &str) -> bool {
+    text.len() == TOKEN_SIZE && text.bytes().all(|it| it.is_ascii_hexdigit())
 }
 
 /// Nobody else has the same.
 fn new_token() -> Result<String, ActError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| {
-        let place = std::path::Path::new("random bytes");
+        let place = Path::new("random bytes");
         ActError::file("read", place, std::io::Error::other(error.to_string()))
     })?;
-    Ok(format!("{:032x}", u128::from_le_bytes(bytes)))
+    let number = u128::from_le_bytes(bytes);
+    Ok(format!("{number:0TOKEN_SIZE$x}"))
 }

@@ -28,6 +28,17 @@ pub(in crate::act) struct Stat {
     pub(super) cpu_ticks: u64,
     /// The place of its environment is not set yet.
     is_between_programs: bool,
+    /// It is no program.
+    is_thread_of_system: bool,
+}
+
+/// What a search has found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// The oldest process that was meant.
+    pub(super) process: Option<Process>,
+    /// Processes of which cannot be said whether they are meant, and why.
+    pub(super) unread: Vec<ActError>,
 }
 
 /// The id of this run of the system.
@@ -74,6 +85,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
         start_ticks,
         cpu_ticks,
         is_between_programs,
+        is_thread_of_system,
     })
 }
 
@@ -101,44 +113,51 @@ pub(super) fn ticks_now() -> u64 {
 
 /// The process with a token in its environment that is not older than `since_ticks`: the oldest of them, because
 /// children inherit it.
-pub(super) fn find_token(token: &str, since_ticks: u64) -> Result<Option<Process>, ActError> {
+pub(super) fn find_token(token: &str, since_ticks: u64) -> Result<Found, ActError> {
     find_token_in(Path::new("/proc"), token, since_ticks)
 }
 
-fn find_token_in(root: &Path, token: &str, since_ticks: u64) -> Result<Option<Process>, ActError> {
+fn find_token_in(root: &Path, token: &str, since_ticks: u64) -> Result<Found, ActError> {
     let variable = format!("{TOKEN_VARIABLE}={token}");
     let entries = fs::read_dir(root).map_err(|error| ActError::file("list", root, error))?;
-    let mut oldest: Option<Process> = None;
+    let mut all = Found::default();
     for entry in entries {
         let entry = entry.map_err(|error| ActError::file("list", root, error))?;
         let Some(pid) = entry.file_name().to_str().and_then(|it| it.parse().ok()) else {
             continue;
         };
         let directory = entry.path();
-        let Some(Stat { start_ticks, .. }) = stat_in(&directory)? else {
+        let Some(stat) = stat_in(&directory)? else {
             continue;
         };
-        if start_ticks < since_ticks {
+        let start_ticks = stat.start_ticks;
+        if start_ticks < since_ticks || stat.is_thread_of_system {
             continue;
         }
-        let environment = environment(&directory)?;
+        let environment = match environment(&directory) {
+            Ok(environment) => environment,
+            Err(error) => {
+                all.unread.push(error);
+                continue;
+            }
+        };
         let mut variables = environment.split(|it| *it == 0);
         if !variables.any(|it| it == variable.as_bytes()) {
             continue;
         }
         let found = Process { pid, start_ticks };
         let age = |it: &Process| (it.start_ticks, it.pid);
-        if oldest.as_ref().is_none_or(|it| age(&found) < age(it)) {
-            oldest = Some(found);
+        let oldest = all.process.as_ref();
+        if oldest.is_none_or(|it| age(&found) < age(it)) {
+            all.process = Some(found);
         }
     }
-    Ok(oldest)
+    Ok(all)
 }
 
 /// The environment of a process. It is empty if the process has ended, or belongs to another user.
 ///
-/// Anything else that keeps it from being read is an error: the process may be an instance, and to take it for none would
-/// start another one beside it.
+/// Anything else that keeps it from being read is an error: the process may be an instance.
 fn environment(directory: &Path) -> Result<Vec<u8>, ActError> {
     let path = directory.join("environ");
     let failed = |error| ActError::file("read", &path, error);
@@ -192,6 +211,7 @@ mod tests {
                 start_ticks: 22,
                 cpu_ticks: 14 + 15,
                 is_between_programs: false,
+                is_thread_of_system: false,
             };
             assert_eq!(found, Some(expected), "{name}");
         }
@@ -227,7 +247,11 @@ mod tests {
     #[test]
     fn a_token_is_found_in_a_process_that_is_not_older() {
         let root = one_process(Some("A=1\0KEW_INSTANCE=t\0"), &line("sh", "S"));
-        let found = |token, since| find_token_in(root.path(), token, since).unwrap();
+        let found = |token, since| {
+            let found = find_token_in(root.path(), token, since).unwrap();
+            assert!(found.unread.is_empty(), "{found:?}");
+            found.process
+        };
         let process = Process {
             pid: 7,
             start_ticks: 22,
@@ -238,18 +262,25 @@ mod tests {
         assert_eq!(found("u", 0), None);
     }
 
+    /// Why a process could not be examined. It is found in no case.
+    fn unread(root: &Path, since: u64) -> Option<String> {
+        let found = find_token_in(root, "t", since).unwrap();
+        assert_eq!(found.process, None);
+        found.unread.first().map(ToString::to_string)
+    }
+
     #[test]
     fn an_environment_that_cannot_be_read_is_an_error_and_not_another_process() {
         let root = one_process(None, &line("sh", "S"));
-        let error = find_token_in(root.path(), "t", 22).unwrap_err().to_string();
+        let error = unread(root.path(), 22).unwrap();
         assert!(
             error.contains("cannot read") && error.contains("7/environ"),
             "{error}"
         );
         // It is older than the record, or has ended.
-        assert_eq!(find_token_in(root.path(), "t", 23).unwrap(), None);
+        assert_eq!(unread(root.path(), 23), None);
         let root = one_process(None, &line("sh", "Z"));
-        assert_eq!(find_token_in(root.path(), "t", 22).unwrap(), None);
+        assert_eq!(unread(root.path(), 22), None);
         assert!(is_foreign(5, 7) && !is_foreign(7, 7) && !is_foreign(5, 0));
     }
 
@@ -257,14 +288,14 @@ mod tests {
     fn an_empty_environment_says_nothing_while_the_program_changes() {
         let (whole, none) = (line("sh", "S"), Some(""));
         let root = one_process(none, &whole);
-        assert_eq!(find_token_in(root.path(), "t", 0).unwrap(), None);
+        assert_eq!(unread(root.path(), 0), None);
         let changing = whole.replace(" 51 ", " 0 ");
         let root = one_process(none, &changing);
-        let error = find_token_in(root.path(), "t", 0).unwrap_err().to_string();
+        let error = unread(root.path(), 0).unwrap();
         assert!(error.ends_with("it is empty: try again"), "{error}");
         let thread = changing.replace(" 9 ", " 2097216 ");
         let root = one_process(none, &thread);
-        assert_eq!(find_token_in(root.path(), "t", 0).unwrap(), None);
+        assert_eq!(unread(root.path(), 0), None);
     }
 
     #[test]

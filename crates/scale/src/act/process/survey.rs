@@ -41,7 +41,7 @@ impl Survey {
         let (mut found, mut pages) = (Instances::default(), Vec::new());
         let mut numbers = BTreeSet::new();
         for record in records(&self.directory, &self.boot)? {
-            let Some(process) = process_of(&record, &self.boot)? else {
+            let Some(process) = process_of(&record, &self.boot, &self.directory)?.process else {
                 continue;
             };
             let running = proc::stat(process.pid)?.map(|it| it.start_ticks);

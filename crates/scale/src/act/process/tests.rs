@@ -139,3 +139,42 @@ async fn a_process_that_could_not_be_noted_is_noted_later() {
     child.kill().unwrap();
     child.wait().unwrap();
 }
+
+#[test]
+fn a_process_that_cannot_be_examined_matters_to_a_whole_file_alone() {
+    let record = Record {
+        token: "5f".to_owned(),
+        number: 3,
+        boot: String::new(),
+        since_ticks: 44,
+        port: None,
+        process: None,
+    };
+    let found = || {
+        let path = Path::new("/proc/7/environ");
+        let error = ActError::file("read", path, std::io::ErrorKind::PermissionDenied.into());
+        proc::Found {
+            process: None,
+            unread: vec![error],
+        }
+    };
+    let error = checked(found(), &record, Path::new("/state")).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the instance of /state/instance-5f may run, and its process is not known: cannot read /proc/7/environ: permission \
+         denied; remove the file if no instance runs"
+    );
+    for damaged in [
+        Record {
+            number: 0,
+            ..record.clone()
+        },
+        Record {
+            since_ticks: 0,
+            ..record
+        },
+    ] {
+        let found = checked(found(), &damaged, Path::new("/state")).unwrap();
+        assert_eq!(found.unread.len(), 1);
+    }
+}

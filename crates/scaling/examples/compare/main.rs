@@ -1,57 +1,20 @@
 //! Prints the law beside KEDA's rule for four loads: `benches/run agent`.
 //!
-//! For each load and rule: the seconds in which the oldest message was older than the goal, the greatest age, the time of
+//! First come the figures that docs/scale.md states. Then, for each load and more rules: the seconds in which the oldest message was older than the goal, the greatest age, the time of
 //! all instances together, and how many were started. KEDA's target is a share of what an instance handles within the
 //! goal. *Window* is the stabilization window of 300 s with which Kubernetes lowers a number.
 //!
 //! `benches/run agent GOAL START TASKS SEED` takes other values than 60 s, 30 s, 8 tasks of one message a second, and the
 //! loads of seed 1.
 
+mod table;
+
 use std::process::ExitCode;
-use std::time::Duration;
 
-use kew_scaling::simulate::{Keda, Load, Score, Workers, run};
-use kew_scaling::{Goal, Law, Settings, SettingsError};
+use kew_scaling::SettingsError;
+use kew_scaling::simulate::{Load, Score};
 
-const MAXIMUM: u32 = 20;
-
-struct Setup {
-    seed: u64,
-    goal_seconds: u32,
-    start_seconds: u32,
-    tasks: u32,
-}
-
-impl Setup {
-    fn goal(&self) -> Duration {
-        Duration::from_secs(self.goal_seconds.into())
-    }
-
-    fn workers(&self) -> Workers {
-        Workers {
-            rate_per_task: 1.0,
-            tasks_max: self.tasks,
-            start_seconds: self.start_seconds,
-            ready: 0,
-        }
-    }
-
-    fn law(&self, cool_down: Duration) -> Result<Law, SettingsError> {
-        Law::new(Settings {
-            cool_down,
-            goal: Goal::Age(self.goal()),
-            maximum: MAXIMUM,
-            tasks_max: self.tasks,
-            rate_per_task: Some(1.0),
-            start_delay: Duration::from_secs(self.start_seconds.into()),
-            ..Settings::default()
-        })
-    }
-
-    fn keda(&self, percent: u32) -> Keda {
-        Keda::new(self.goal_seconds * self.tasks * percent / 100, MAXIMUM)
-    }
-}
+use table::{Rule, Setup};
 
 #[expect(clippy::print_stdout, reason = "this is what the program is for")]
 fn show(name: &str, score: Score) {
@@ -68,7 +31,21 @@ fn show(name: &str, score: Score) {
 
 #[expect(clippy::print_stdout, reason = "this is what the program is for")]
 fn compare(setup: &Setup) -> Result<(), SettingsError> {
-    let goal = setup.goal();
+    print!("{}", setup.table()?);
+    println!();
+    for line in setup.shares()? {
+        println!("{line}");
+    }
+    println!();
+    for rule in [Rule::KewWithoutCoolDown, Rule::KedaWithoutWindow(50)] {
+        let hours = setup.chance(rule)?;
+        let hours: Vec<_> = hours.iter().map(|it| format!("{it:.1}")).collect();
+        let hours = hours.join(", ");
+        println!(
+            "Monday morning, instance-hours of seeds 1 to 8: {}: {hours}",
+            rule.name()
+        );
+    }
     for load in Load::all(setup.seed) {
         let Load { name, .. } = &load;
         println!("\n| {name:30} | late s | oldest | instance-hours | starts |");
@@ -76,21 +53,12 @@ fn compare(setup: &Setup) -> Result<(), SettingsError> {
             "| {:-<30} | -----: | -----: | -------------: | -----: |",
             ""
         );
-        for (name, cool_down) in [
-            ("kew", Settings::default().cool_down),
-            ("kew, no cool-down", Duration::ZERO),
-        ] {
-            let mut law = setup.law(cool_down)?;
-            let course = run(&mut law, &load, setup.workers(), |_| true);
-            show(name, course.score(goal));
+        for rule in [Rule::Kew, Rule::KewWithoutCoolDown] {
+            show(&rule.name(), setup.score(rule, &load)?);
         }
         for percent in [100, 75, 50, 25] {
-            let with_window = setup.keda(percent);
-            let without = with_window.clone().without_stabilization();
-            for (kind, mut keda) in [("", with_window), (", no window", without)] {
-                let course = run(&mut keda, &load, setup.workers(), |_| true);
-                let name = format!("KEDA, target {percent} %{kind}");
-                show(&name, course.score(goal));
+            for rule in [Rule::Keda(percent), Rule::KedaWithoutWindow(percent)] {
+                show(&rule.name(), setup.score(rule, &load)?);
             }
         }
     }
@@ -99,12 +67,7 @@ fn compare(setup: &Setup) -> Result<(), SettingsError> {
 
 #[expect(clippy::print_stderr, reason = "this is where errors are printed")]
 fn main() -> ExitCode {
-    let mut setup = Setup {
-        seed: 1,
-        goal_seconds: 60,
-        start_seconds: 30,
-        tasks: 8,
-    };
+    let mut setup = Setup::STATED;
     let mut seed = 1;
     let Setup {
         goal_seconds,
