@@ -281,7 +281,7 @@ impl<T> Partition<T> {
             let decision = turn.decide(command);
             self.loads.note_left_alone(left_alone, &tries);
             if let Some(id) = left {
-                self.release_bodies(id, replies);
+                self.release(id, replies);
             }
             steps_left = steps_left.saturating_sub(self.state.take_copied());
             if let Some(taking) = taking {

@@ -2,9 +2,8 @@
 //!
 //! One thread decides and commits, inline: a single request in flight costs one wake-up of the runner and
 //! one of the caller. Requests that come in during a sync make up the next batch. More threads do slow
-//! work: one prepares segments, which every request may come to wait for, one writes snapshots, and one reads what
-//! commands wait for. The
-//! partition decides what to do and when.
+//! work: one prepares segments, which every request may come to wait for, one writes snapshots, and two read
+//! what commands wait for. The partition decides what to do and when.
 
 mod last_will;
 mod mailbox;
@@ -12,7 +11,7 @@ mod scrubber;
 mod space;
 
 use std::mem;
-use std::sync::{Arc, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -107,9 +106,11 @@ pub(crate) fn start(
             scrubber::scrub(&jobs, &shared, scrub_rate);
         })?);
     }
+    let load_work = Arc::new(Mutex::new(load_work));
     for (name, jobs) in [
-        ("kew-segments", segment_work),
-        ("kew-snapshots", snapshot_work),
+        ("kew-segments", Arc::new(Mutex::new(segment_work))),
+        ("kew-snapshots", Arc::new(Mutex::new(snapshot_work))),
+        ("kew-loads", Arc::clone(&load_work)),
         ("kew-loads", load_work),
     ] {
         let shared = shared.clone();
@@ -137,10 +138,15 @@ enum Work {
     Free(Waste),
 }
 
+/// Waits for work, as the only one of those that share it, and leaves the others to it before it is begun.
+fn next_of(all: &Mutex<mpsc::Receiver<Work>>) -> Option<Work> {
+    lock(all).recv().ok()
+}
+
 /// Carries out slow work until the runner is gone.
-fn work(all: &mpsc::Receiver<Work>, shared: &Shared) {
+fn work(all: &Mutex<mpsc::Receiver<Work>>, shared: &Shared) {
     let _gone = TellIfGone(shared);
-    for work in all {
+    while let Some(work) = next_of(all) {
         let job = match work {
             Work::Job(job) => job,
             Work::Free(waste) => {

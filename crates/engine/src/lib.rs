@@ -66,9 +66,9 @@ pub use snapshot::{
 };
 pub use state::{Evicted, Hand, Pass, State};
 pub use table::{
-    BodyEncoding, CountUnit, Group, GroupRead, GroupToRead, LIVE_OVERHEAD_BYTES,
+    BodyEncoding, CountUnit, Group, GroupRead, GroupToRead, LIVE_OVERHEAD_BYTES, Leaving,
     MESSAGE_OVERHEAD_BYTES, MessageState, Missing, Placed, Record, Resident, RunId, RunLength,
-    Side, Taken,
+    Side, Slots, Taken,
 };
 pub use turn::{DUE_BUDGET, Decision, Journal, Ticked, Tries, Turn};
 pub use vocabulary::{

@@ -197,6 +197,18 @@ impl State {
         }
     }
 
+    /// Whether a tick has something to do for an entity.
+    pub fn is_due(&self, incarnation: Incarnation, now: Timestamp) -> bool {
+        let stored = self.storage.get(&incarnation);
+        let bus = || self.bus.get(&incarnation);
+        let entity = match stored {
+            Some(entity) => Some((entity.deadline.rests, entity.next_deadline())),
+            None => bus().map(|entity| (entity.deadline.rests, entity.next_deadline())),
+        };
+        let deadline = entity.and_then(|(rests, deadline)| deadline.filter(|_| !rests));
+        deadline.is_some_and(|deadline| deadline.has_passed(now))
+    }
+
     /// Lets an entity rest, or ends its rest: meanwhile no tick does what is due of it, and it has no deadline. A tick
     /// lets an entity rest that needs what is not in memory.
     pub fn let_rest(&mut self, incarnation: Incarnation, rests: bool) {

@@ -151,9 +151,9 @@ pub(crate) struct ServeArgs {
     pub(crate) scrub_rate: Option<u64>,
 
     /// How much memory to use for messages, without their bodies; in MiB, 1 to 1048576. Above three quarters of it,
-    /// messages of Queue Storage that can be received leave memory, and are read from the disk when a client needs
-    /// them. Those of Service Bus count, and stay once they were read. A start does not read messages that can be
-    /// received. Not with --ephemeral. By default there is no limit: 61 bytes a message [env: KEW_RESIDENT_MEMORY]
+    /// messages leave memory that a snapshot has written, and are read from the disk when a client needs them. A start
+    /// does not read messages that can be received. Not with --ephemeral. By default there is no limit: 61 bytes a
+    /// message [env: KEW_RESIDENT_MEMORY]
     #[arg(long, value_name = "MIB")]
     pub(crate) resident_memory: Option<u64>,
 

@@ -26,6 +26,7 @@ use kew_log::{BootTime, Job, LogPosition};
 
 use self::piece::Reading;
 use super::Partition;
+use super::loads::Asker;
 use super::maintenance::{Look, Seen};
 
 /// One turn moves at most this part of the largest batch, 256 KiB, unless one body is larger.
@@ -345,9 +346,9 @@ impl<T> Partition<T> {
 
     /// Asks for the records at which the search has stopped. It goes on there once they were read.
     fn read_missing(&mut self, now: BootTime, from: BodyCursor, found: &FoundBodies) {
-        let put_off = self.loads.ask(&found.missing, now);
+        let put_off = self.loads.ask(Asker::Evacuation, &found.missing);
         let evacuation = &mut self.maintenance.evacuation;
-        let pins = found.missing.groups.iter().map(Group::run);
+        let pins = found.missing.groups.keys().map(Group::run);
         evacuation.pins = pins.collect();
         if let Some(victim) = &mut evacuation.victim {
             // What was passed over is not looked at again.
@@ -371,12 +372,19 @@ impl<T> Partition<T> {
         if let Some(first) = evacuation.victim.as_ref().map(|victim| victim.first) {
             evacuation.let_rest(first, now);
         }
-        evacuation.give_up();
+        self.give_up_search();
         self.maintenance.look_now(now);
+    }
+
+    /// Ends a search, and what it has asked for.
+    fn give_up_search(&mut self) {
+        self.maintenance.evacuation.give_up();
+        self.loads.release_evacuation();
     }
 
     /// A search has seen everything. Messages may have gone to entities that it had passed: then there is another one.
     fn end_search(&mut self, now: BootTime) {
+        self.loads.release_evacuation();
         let evacuation = &mut self.maintenance.evacuation;
         evacuation.step_at = Some(now);
         evacuation.pins.clear();

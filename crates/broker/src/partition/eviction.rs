@@ -3,7 +3,7 @@
 //! A snapshot has written their pages. So nothing is written here, and nothing is lost in a crash: a run becomes cold only
 //! if the newest durable snapshot names its page, and none is under way that could name another one.
 
-use kew_engine::{Hand, PageNumber, Pass};
+use kew_engine::{Hand, Leaving, PageNumber, Pass};
 use kew_log::Log;
 use kew_planted::{Seam, alter};
 
@@ -18,13 +18,18 @@ fn begins_at(limit_bytes: u64) -> u64 {
     limit_bytes / 4 * 3
 }
 
-/// Whether records that a page has may leave memory, of a run that has others there alone already, or of one that has not.
+/// Whether records that a page has may leave memory, or a run its page.
 ///
 /// Where a copy is damaged, memory may have what the next snapshot needs to mend it. A run that is on no page alone may get
 /// another one from a snapshot that is under way. While the disk is full, snapshots without pages are the way to make room.
-pub(super) fn may_leave(log: &Log, page: PageNumber, is_cold: bool) -> bool {
-    let is_settled = !log.is_snapshotting() && !log.is_draining();
-    let mut may = log.has_whole(page_to_log(page)) && (is_cold || is_settled);
+pub(super) fn may_leave(log: &Log, page: PageNumber, leaving: Leaving) -> bool {
+    let is_settled = || !log.is_snapshotting() && !log.is_draining();
+    let is_whole = || log.has_whole(page_to_log(page));
+    let mut may = match leaving {
+        Leaving::Copies => is_whole(),
+        Leaving::Records => is_whole() && is_settled(),
+        Leaving::Page => is_settled(),
+    };
     alter(Seam::MayEvict, &mut may);
     may
 }
@@ -37,15 +42,17 @@ pub(super) struct Eviction {
     pass: Pass,
     /// How many runs it has evicted on this round.
     found: u64,
-    /// It has found nothing on a whole round, or has spared nothing on it, and rests until more bytes than these are in memory, or until a snapshot was
-    /// written.
+    /// It has found nothing on a whole round, or has spared nothing on it, and rests until more bytes than these are in
+    /// memory, or until a snapshot was written.
     rests_until_bytes: u64,
+    /// It has come round since the last snapshot, and spared nothing if that was needed.
+    has_come_round: bool,
 }
 
 impl Eviction {
-    /// Notes that a snapshot was written: runs have other pages now.
+    /// Notes that a snapshot was written: runs have other pages now, so the hand begins anew.
     pub(super) fn snapshot_written(&mut self) {
-        self.rests_until_bytes = 0;
+        *self = Self::default();
     }
 
     /// Ends a round, after which so much is in memory. If that is above the limit, the next one spares nothing. After that
@@ -57,6 +64,7 @@ impl Eviction {
             self.pass = Pass::All;
             return;
         }
+        self.has_come_round = true;
         if found == 0 || pass == Pass::All {
             self.rests_until_bytes = size_bytes + (limit_bytes / 16).max(1);
         }
@@ -71,6 +79,12 @@ impl<T> Partition<T> {
             size_bytes > begins_at(limit_bytes) && size_bytes >= self.eviction.rests_until_bytes
         };
         !self.stopped && self.options.resident_bytes.is_some_and(is_too_much)
+    }
+
+    /// Whether a snapshot may begin. While one is under way, no run becomes cold. So where one follows the other, as on a
+    /// slow disk, the hand comes round in between.
+    pub(super) fn lets_snapshot_begin(&self) -> bool {
+        self.log.is_draining() || self.eviction.has_come_round || !self.is_evicting()
     }
 
     /// Takes some records out of memory, if they take too much of it.
@@ -92,12 +106,14 @@ impl<T> Partition<T> {
             loads,
             evacuation: &maintenance.evacuation,
         };
-        let may = |run, page, is_cold| may_leave(log, page, is_cold) && !pins.has(run);
+        let may = |run, page, leaving| may_leave(log, page, leaving) && !pins.has(run);
         let evicted = state.evict(&mut eviction.hand, eviction.pass, TURN_STEPS, may);
         eviction.found += evicted.runs;
         if evicted.is_round {
             let limit_bytes = self.options.resident_bytes.unwrap_or_default();
             eviction.end_round(state.resident().size_bytes(), limit_bytes);
+            // It may have waited for this.
+            self.snapshot_if_due();
         }
     }
 }
@@ -107,6 +123,20 @@ mod tests {
     use super::*;
 
     const LIMIT: u64 = 1600;
+
+    #[test]
+    fn a_snapshot_begins_after_the_round_that_takes_all_that_is_needed() {
+        let mut eviction = Eviction::default();
+        eviction.end_round(1700, LIMIT);
+        assert!(!eviction.has_come_round, "it has spared something");
+        eviction.end_round(1700, LIMIT);
+        assert!(eviction.has_come_round);
+        eviction.found = 1;
+        eviction.snapshot_written();
+        assert!(!eviction.has_come_round && eviction.found == 0);
+        eviction.end_round(1500, LIMIT);
+        assert!(eviction.has_come_round);
+    }
 
     /// After rounds that have found so many runs, with so much in memory: the next pass, and how long the hand rests.
     fn after(rounds: &[(u64, u64)]) -> (Pass, u64) {

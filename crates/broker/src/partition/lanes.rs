@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kew_engine::bus::{Receives, Unread};
-use kew_engine::{Class, Command, EntityName, Group, Incarnation, Missing, RunId, Touches, Tries};
+use kew_engine::{Class, Command, EntityName, Incarnation, Missing, RunId, Touches, Tries};
 use kew_planted::{Bug, is_planted};
 
 use crate::Source;
@@ -143,8 +143,8 @@ impl Keys {
 /// A command that waits.
 struct Held<T> {
     candidate: Candidate<T>,
-    /// The records that are not read yet.
-    groups: BTreeSet<Group>,
+    /// Whether records are not read yet.
+    awaits_records: bool,
     /// Whether bodies are not read yet.
     awaits_bodies: bool,
 }
@@ -155,8 +155,6 @@ pub(super) struct Lanes<T> {
     /// Those in each lane. The one that is being decided is still in its lanes.
     lanes: HashMap<Lane, BTreeSet<u64>>,
     about_all: BTreeSet<u64>,
-    /// Which commands wait for a group.
-    awaiting: HashMap<Group, BTreeSet<u64>>,
     /// Those that can be decided.
     ready: BTreeSet<u64>,
     /// Those that were tried too often.
@@ -175,7 +173,6 @@ impl<T> Default for Lanes<T> {
             held: BTreeMap::new(),
             lanes: HashMap::new(),
             about_all: BTreeSet::new(),
-            awaiting: HashMap::new(),
             ready: BTreeSet::new(),
             late: BTreeMap::new(),
             pins: BTreeMap::new(),
@@ -214,7 +211,7 @@ impl<T> Lanes<T> {
     /// The tickets of those whose records are not read yet.
     pub(super) fn waiting_for_records(&self) -> impl Iterator<Item = &T> {
         let held = self.held.values();
-        held.filter(|held| !held.groups.is_empty())
+        held.filter(|held| held.awaits_records)
             .map(|held| &held.candidate.ticket)
     }
 
@@ -247,14 +244,6 @@ impl<T> Lanes<T> {
     pub(super) fn take(&mut self, id: u64) -> Option<Candidate<T>> {
         self.ready.remove(&id);
         let held = self.held.remove(&id)?;
-        for group in &held.groups {
-            if let Some(all) = self.awaiting.get_mut(group) {
-                all.remove(&id);
-                if all.is_empty() {
-                    self.awaiting.remove(group);
-                }
-            }
-        }
         Some(held.candidate)
     }
 
@@ -295,18 +284,15 @@ impl<T> Lanes<T> {
             self.late.insert(id, place.keys.queues.clone());
             self.hold_writers_back(&mut place);
         }
-        for group in &missing.groups {
+        for group in missing.groups.keys() {
             if place.pins.insert(group.run()) {
                 *self.pins.entry(group.run()).or_default() += 1;
             }
         }
         candidate.place = Some(place);
-        for group in &missing.groups {
-            self.awaiting.entry(*group).or_default().insert(id);
-        }
         let held = Held {
             candidate,
-            groups: missing.groups.clone(),
+            awaits_records: !missing.groups.is_empty(),
             awaits_bodies: !missing.bodies.is_empty(),
         };
         self.held.insert(id, held);
@@ -414,7 +400,7 @@ impl<T> Lanes<T> {
         }
         let is_ready = self.held.get(&id).is_some_and(|held| {
             let place = held.candidate.place.as_deref();
-            let has_all = held.groups.is_empty() && !held.awaits_bodies;
+            let has_all = !held.awaits_records && !held.awaits_bodies;
             has_all && place.is_some_and(|place| self.is_first(id, place))
         });
         if is_ready {
@@ -456,16 +442,12 @@ impl<T> Lanes<T> {
         })
     }
 
-    /// Notes that a group was read, is gone, or could not be read. Returns those that have waited for it.
-    pub(super) fn note_read(&mut self, group: Group) -> BTreeSet<u64> {
-        let waited = self.awaiting.remove(&group).unwrap_or_default();
-        for id in &waited {
-            if let Some(held) = self.held.get_mut(id) {
-                held.groups.remove(&group);
-            }
-            self.look_at(*id);
+    /// Notes that a command waits for no records any more.
+    pub(super) fn note_records(&mut self, id: u64) {
+        if let Some(held) = self.held.get_mut(&id) {
+            held.awaits_records = false;
+            self.look_at(id);
         }
-        waited
     }
 
     /// A number for what waits as commands do, and comes behind those that wait already.

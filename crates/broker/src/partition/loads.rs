@@ -1,21 +1,24 @@
 //! Reads what decisions miss, on another thread.
 //!
-//! What several commands miss is read once. Two jobs read at a time, and entities take turns. What could not be read is
-//! not asked for again for a while: who needs it meanwhile is rejected, or rests. If only a file descriptor was missing,
-//! it is read a little later.
+//! What several commands miss is read once. Two jobs read at a time, and entities take turns. How much may be in memory
+//! for what waits is bounded ([`wants`]). What could not be read is not asked for again for a while: who needs it meanwhile
+//! is rejected, or rests. If only a file descriptor was missing, it is read a little later.
 
 mod failing;
+mod wants;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use kew_engine::bus::{Behind, Unread};
 use kew_engine::{
     BodyLocation, Command, EntityName, Group, GroupRead, GroupToRead, Incarnation, Missing,
-    PageNumber, RunId, Taken, Ticked, Tries, Turn,
+    PageNumber, RunId, Slots, State, Taken, Ticked, Timestamp, Tries, Turn,
 };
 use kew_log::{BootTime, GroupReader, Job, PageError, PagesRead, PagesToRead};
 
-use self::failing::{Failing, FailingGroups};
+use self::failing::FailingGroups;
+pub(super) use self::wants::Asker;
+use self::wants::Wants;
 use super::bodies::{self, Bodies, Ended, ReadBodies};
 use super::evacuation::Evacuation;
 use super::eviction::may_leave;
@@ -28,8 +31,8 @@ use crate::{Source, Target};
 /// The most groups that one job reads: 8,192 messages.
 const GROUPS_AT_ONCE: usize = 64;
 
-/// And the most that are being read.
-const UNDER_WAY_MAX: usize = 2 * GROUPS_AT_ONCE;
+/// How many such jobs there are at most: one for each thread.
+const JOBS_MAX: usize = 2;
 
 /// How long nothing is asked for again that could not be read.
 pub(in crate::partition) const RETRY_INTERVAL_MS: u64 = 1000;
@@ -37,10 +40,9 @@ pub(in crate::partition) const RETRY_INTERVAL_MS: u64 = 1000;
 /// What is to be read, and what is being read.
 #[derive(Default)]
 pub(super) struct Loads {
-    asked: BTreeSet<Group>,
-    /// The entity of the group that was taken last: others come first.
-    taken_of: Incarnation,
-    under_way: BTreeSet<Group>,
+    wants: Wants,
+    /// How many jobs read groups.
+    jobs: usize,
     /// How many groups were read since the open.
     read_count: u64,
     /// How many commands were decided without due work that could not be read.
@@ -64,7 +66,7 @@ pub(super) struct Loads {
 
 /// What a job has read.
 pub(super) enum Loaded {
-    Groups(Vec<(Group, Read)>, PagesRead),
+    Groups(Vec<(Group, Slots, Read)>, PagesRead),
     Bodies(ReadBodies),
 }
 
@@ -90,15 +92,14 @@ pub(super) fn left_alone(command: &Command, tries: &Tries) -> Vec<EntityName> {
 }
 
 impl Loads {
-    /// Begins a turn, and the pauses of what failed since the last one: a read may take longer than a pause before it
-    /// fails.
+    /// Begins a turn, and the pauses of what failed since the last one.
     pub(super) fn begin_turn(&mut self, now: BootTime) {
         self.now = now;
         self.without_due.clear();
         self.left_alone.clear();
         self.bodies.begin_turn(now);
         let until = now.plus_ms(RETRY_INTERVAL_MS);
-        for group in self.failing.begin_turn(until) {
+        for group in self.failing.begin_turn(now, until) {
             self.rests.put_off(group.entity, until);
         }
     }
@@ -118,7 +119,7 @@ impl Loads {
         if self.failing.is_empty() {
             return None;
         }
-        let failing = missing.groups.iter().filter_map(|group| {
+        let failing = missing.groups.keys().filter_map(|group| {
             let failing = self.failing.put_off(*group, self.now)?;
             Some((group.entity, failing.why()))
         });
@@ -140,8 +141,8 @@ impl Loads {
             if why == Unread::Lost && tries.comes_behind_due() {
                 // What may lie before the lost messages is done first.
                 let is_lost = |group: &Group| self.failing.put_off(*group, self.now).is_some();
-                if missing.groups.iter().any(|group| !is_lost(group)) {
-                    missing.groups.retain(|group| !is_lost(group));
+                if missing.groups.keys().any(|group| !is_lost(group)) {
+                    missing.groups.retain(|group, _| !is_lost(group));
                     return missing;
                 }
             }
@@ -176,42 +177,31 @@ impl Loads {
         }
     }
 
-    /// Asks for what is not read yet. Returns until when something of it is not asked for, because it could not be read.
-    pub(super) fn ask(&mut self, missing: &Missing, now: BootTime) -> Option<BootTime> {
-        self.failing.forget_old(now);
-        let mut put_off = None;
-        for group in &missing.groups {
-            match self.failing.put_off(*group, now) {
-                Some(failing) => put_off = put_off.max(Some(failing.until())),
-                None if self.under_way.contains(group) => {}
-                None => drop(self.asked.insert(*group)),
-            }
-        }
+    /// Asks for records, as far as they are not read yet. Returns until when some of them are not asked for, because they
+    /// could not be read.
+    pub(super) fn ask(&mut self, asker: Asker, missing: &Missing) -> Option<BootTime> {
+        let (failing, now) = (&self.failing, self.now);
+        let until = |group: &Group| Some(failing.put_off(*group, now)?.until());
+        let put_off = missing.groups.keys().filter_map(until).max();
+        let groups = missing.groups.iter();
+        let groups = groups.filter(|(group, _)| put_off.is_none() || until(group).is_none());
+        let groups = groups.map(|(group, slots)| (*group, *slots));
+        self.wants.ask(asker, groups);
         put_off
     }
 
-    /// Takes a group to read: of the next entity that has one.
-    fn take_asked(&mut self) -> Option<Group> {
-        let from = Group::first_behind(self.taken_of);
-        let next = self.asked.range(from..).next();
-        let group = *next.or(self.asked.first())?;
-        self.asked.remove(&group);
-        self.taken_of = group.entity;
-        Some(group)
+    /// Drops what a search for bodies has asked for.
+    pub(super) fn release_evacuation(&mut self) {
+        self.wants.release(Asker::Evacuation);
     }
 
     /// Whether records of a run stay in memory, because they were read for a decision or will be.
     fn is_pinned(&self, run: RunId) -> bool {
         let (entity, _) = run;
-        let is_asked = |groups: &BTreeSet<Group>| {
-            let mut from = groups.range(Group::first_of(run)..);
-            from.next().is_some_and(|group| group.run() == run)
-        };
         let due = self.due.get(&entity);
         self.read.contains(&run)
             || due.is_some_and(|due| due.contains(&run))
-            || is_asked(&self.asked)
-            || is_asked(&self.under_way)
+            || self.wants.has_run(run)
     }
 
     /// Ends a turn, which has used what was read.
@@ -219,20 +209,36 @@ impl Loads {
         self.read.clear();
     }
 
-    /// Asks for what a tick misses. Until it is read, the tick has let these entities rest.
-    fn note_ticked(&mut self, missing: &Missing, now: BootTime) {
-        self.ask(missing, now);
-        let needs_more: BTreeSet<Incarnation> = missing.groups.iter().map(|it| it.entity).collect();
-        let rests = &self.rests;
-        (self.due).retain(|entity, _| needs_more.contains(entity) || rests.is_reading(*entity));
-        for group in &missing.groups {
-            self.due
-                .entry(group.entity)
-                .or_default()
-                .insert(group.run());
-            let failing = self.failing.put_off(*group, now);
-            let until = failing.map_or(BootTime::NEVER, Failing::until);
-            self.rests.await_read(group.entity, until);
+    /// Asks for what a tick misses. Until it is read, the tick has let these entities rest. What others have asked for is
+    /// kept while they have something to do: the tick may have ended before it came to them.
+    fn note_ticked(&mut self, missing: &Missing, state: &State, now: Timestamp) {
+        let mut by_entity: BTreeMap<Incarnation, Missing> = BTreeMap::new();
+        for (group, slots) in &missing.groups {
+            let missing = by_entity.entry(group.entity).or_default();
+            missing.add(*group, *slots);
+        }
+        let Self {
+            due, rests, wants, ..
+        } = self;
+        due.retain(|entity, _| {
+            let needs_more = by_entity.contains_key(entity) || rests.is_reading(*entity);
+            let is_kept = needs_more || state.is_due(*entity, now);
+            if !is_kept {
+                wants.release(Asker::DueWork(*entity));
+            }
+            is_kept
+        });
+        for (entity, missing) in by_entity {
+            let runs = missing.groups.keys().map(Group::run);
+            let pinned = self.due.entry(entity).or_default();
+            if self.wants.is_done(Asker::DueWork(entity)) {
+                // It has used what it had.
+                pinned.clear();
+            }
+            pinned.extend(runs);
+            let put_off = self.ask(Asker::DueWork(entity), &missing);
+            self.rests
+                .await_read(entity, put_off.unwrap_or(BootTime::NEVER));
         }
     }
 }
@@ -241,7 +247,8 @@ impl<T> Partition<T> {
     /// Asks for what a tick misses, and drops the bodies that no tick is going to need.
     pub(super) fn note_ticked(&mut self, ticked: Ticked, replies: &mut Vec<(T, Reply)>) {
         let now = self.now.boot;
-        self.loads.note_ticked(&ticked.missing, now);
+        let time = self.now.time;
+        self.loads.note_ticked(&ticked.missing, &self.state, time);
         let is_needless = |(_, topic): &(&u64, &Incarnation)| {
             !self.state.passes_on(**topic) || ticked.left_alone.contains(topic)
         };
@@ -270,7 +277,7 @@ impl<T> Partition<T> {
             if let Some(topic) = self.loads.due_bodies.remove(&id) {
                 self.loads.rests.end_read(topic, &mut self.state);
             }
-            self.release_bodies(id, replies);
+            self.release(id, replies);
         }
         self.loads.rests.await_space(ticked.left_alone);
     }
@@ -286,15 +293,14 @@ impl<T> Partition<T> {
         behind: Vec<BodyLocation>,
         replies: &mut Vec<(T, Reply)>,
     ) {
-        let is_failing = self.loads.is_failing(&missing);
-        self.loads.ask(&missing, self.now.boot);
-        if is_failing {
+        if self.loads.is_failing(&missing) {
             self.leave(&mut candidate, replies);
             replies.push((candidate.ticket, Err(Rejection::ReadFailed)));
             return;
         }
         let target = Target::of(&candidate.command);
         let id = self.lanes.wait(candidate, source, &missing);
+        self.loads.ask(Asker::Command(id), &missing);
         if !missing.bodies.is_empty() {
             self.loads.bodies.pass_by(target, &missing.bodies);
             let ended = self.loads.bodies.ask(id, &missing);
@@ -310,22 +316,24 @@ impl<T> Partition<T> {
         source: Source,
         mut missing: Missing,
     ) {
-        self.loads.ask(&missing, self.now.boot);
         let (failing, now) = (&self.loads.failing, self.now.boot);
-        let is_put_off = |group: &Group| failing.put_off(*group, now).is_some();
-        missing.groups.retain(|group| !is_put_off(group));
-        self.lanes.wait(candidate, source, &missing);
+        // It may wait long, with what it has got. If there is no place, it asks when it is its turn.
+        let is_full = self.loads.wants.is_full();
+        (missing.groups).retain(|group, _| !is_full && failing.put_off(*group, now).is_none());
+        let id = self.lanes.wait(candidate, source, &missing);
+        self.loads.ask(Asker::Command(id), &missing);
     }
 
     /// Ends the wait of a command, if it has waited.
     pub(super) fn leave(&mut self, candidate: &mut Candidate<T>, replies: &mut Vec<(T, Reply)>) {
         if let Some(id) = self.lanes.leave(candidate) {
-            self.release_bodies(id, replies);
+            self.release(id, replies);
         }
     }
 
-    /// Drops the bodies that a command has waited for.
-    pub(super) fn release_bodies(&mut self, id: u64, replies: &mut Vec<(T, Reply)>) {
+    /// Drops what a command, or due work, has waited for.
+    pub(super) fn release(&mut self, id: u64, replies: &mut Vec<(T, Reply)>) {
+        self.loads.wants.release(Asker::Command(id));
         let ended = self.loads.bodies.release(id);
         self.note_bodies(ended, replies);
     }
@@ -343,7 +351,7 @@ impl<T> Partition<T> {
                 Some(topic) => {
                     let until = self.now.boot.plus_ms(RETRY_INTERVAL_MS);
                     self.loads.rests.put_off(topic, until);
-                    self.release_bodies(id, replies);
+                    self.release(id, replies);
                 }
                 None => self.reject_unread(id, replies),
             }
@@ -360,38 +368,44 @@ impl<T> Partition<T> {
 
     /// The next job that reads, if something is to be read.
     pub(super) fn next_load(&mut self) -> Option<Job> {
-        let mut to_read: Vec<GroupToRead> = Vec::new();
-        let room = UNDER_WAY_MAX.saturating_sub(self.loads.under_way.len());
+        let mut to_read: Vec<(Slots, GroupToRead)> = Vec::new();
         // Without a file descriptor, nothing is opened for a while.
-        let count_max = match self.opening_retry_at {
-            Some(_) => 0,
-            None => room.min(GROUPS_AT_ONCE),
-        };
-        while to_read.len() < count_max
-            && let Some(group) = self.loads.take_asked()
+        let may_read = self.opening_retry_at.is_none() && self.loads.jobs < JOBS_MAX;
+        while may_read
+            && to_read.len() < GROUPS_AT_ONCE
+            && let Some((group, slots)) = self.loads.wants.take()
         {
-            match self.state.to_read(group) {
-                Some(group) => to_read.push(group),
-                // All of its messages are gone, or in memory by now. Nobody fails for that.
-                None => {
-                    self.lanes.note_read(group);
-                    self.loads.rests.end_read(group.entity, &mut self.state);
-                }
+            match self.state.to_read(group, slots) {
+                Some(group) => to_read.push((slots, group)),
+                // All of these messages are gone, or in memory by now. Nobody fails for that.
+                None => self.end_read(group, slots),
             }
         }
         if to_read.is_empty() {
             return self.next_body_load();
         }
-        let groups = to_read.iter().map(GroupToRead::group);
-        self.loads.under_way.extend(groups);
-        let pages = to_read.iter().map(|it| page_to_log(it.page()));
+        self.loads.jobs += 1;
+        // Groups of a page are read together.
+        to_read.sort_by_key(|(_, it)| (it.page(), it.group()));
+        let pages = to_read.iter().map(|(_, it)| page_to_log(it.page()));
         let pages = self.log.read_pages(pages);
         let read = move || read_groups(pages, to_read);
         Some(Job::load(read))
     }
 
+    /// Ends the read of messages, which are in memory or gone, or on another page by now.
+    fn end_read(&mut self, group: Group, slots: Slots) {
+        for asker in self.loads.wants.end_read(group, slots) {
+            match asker {
+                Asker::Command(id) => self.lanes.note_records(id),
+                Asker::DueWork(entity) => self.loads.rests.end_read(entity, &mut self.state),
+                Asker::Evacuation => {}
+            }
+        }
+    }
+
     fn next_body_load(&mut self) -> Option<Job> {
-        let is_reading = !self.loads.under_way.is_empty();
+        let is_reading = self.loads.wants.is_reading();
         let find = |body| self.log.body(to_log(body));
         let to_read = self.loads.bodies.next(find, is_reading);
         let is_empty = to_read.is_empty();
@@ -409,21 +423,21 @@ impl<T> Partition<T> {
             Loaded::Groups(read, pages) => {
                 self.avoid_pages(&pages);
                 self.log.end_read(pages);
-                for (group, read) in read {
-                    self.loads.under_way.remove(&group);
+                self.loads.jobs = self.loads.jobs.saturating_sub(1);
+                for (group, slots, read) in read {
                     match read {
-                        Read::Group(read) => self.take_group(group, read, replies),
+                        Read::Group(read) => self.take_group((group, slots), read, replies),
                         Read::NotNow => {
-                            self.loads.asked.insert(group);
+                            self.loads.wants.put_back(group, slots);
                             self.retry_opening();
                         }
                         Read::BadSectors => {
-                            let why = self.loads.failing.note_bad_sectors(group);
-                            self.fail((group, why), replies);
+                            let why = self.loads.failing.note_bad_sectors(group, self.now.boot);
+                            self.fail((group, slots), why, replies);
                         }
                         Read::Failed(why) => {
                             self.loads.failing.note(group, why);
-                            self.fail((group, why), replies);
+                            self.fail((group, slots), why, replies);
                         }
                     }
                 }
@@ -431,31 +445,40 @@ impl<T> Partition<T> {
         }
     }
 
-    fn take_group(&mut self, group: Group, read: GroupRead, replies: &mut Vec<(T, Reply)>) {
-        // A new page takes room on a full disk.
-        let may_leave_page = !self.log.is_draining();
-        match self.state.take_read(read, may_leave_page) {
+    fn take_group(
+        &mut self,
+        (group, slots): (Group, Slots),
+        read: GroupRead,
+        replies: &mut Vec<(T, Reply)>,
+    ) {
+        match self.state.take_read(read) {
             // If its run is on another page by now, the command that needs it asks again.
             Taken::InMemory | Taken::Replaced => {
                 self.loads.read_count += 1;
-                self.loads.failing.end(group);
+                self.loads.failing.end(group, self.now.boot);
                 self.loads.read.insert(group.run());
-                self.lanes.note_read(group);
-                self.loads.rests.end_read(group.entity, &mut self.state);
+                self.end_read(group, slots);
             }
             Taken::Damaged => {
                 tracing::error!(?group, "a page lacks messages that it should have");
                 self.loads.failing.note(group, Unread::Lost);
-                self.fail((group, Unread::Lost), replies);
+                self.fail((group, slots), Unread::Lost, replies);
             }
         }
     }
 
     /// Lets those go on without a group that do not need it, and rejects the others.
-    fn fail(&mut self, (group, why): (Group, Unread), replies: &mut Vec<(T, Reply)>) {
-        for id in self.lanes.note_read(group) {
-            if !self.lanes.goes_on_without(id, group.entity, why) {
-                self.reject_unread(id, replies);
+    fn fail(&mut self, (group, slots): (Group, Slots), why: Unread, replies: &mut Vec<(T, Reply)>) {
+        for asker in self.loads.wants.fail(group, slots) {
+            match asker {
+                Asker::Command(id) if self.lanes.goes_on_without(id, group.entity, why) => {
+                    if self.loads.wants.do_without(asker, group) {
+                        self.lanes.note_records(id);
+                    }
+                }
+                Asker::Command(id) => self.reject_unread(id, replies),
+                // They ask again.
+                Asker::DueWork(_) | Asker::Evacuation => self.loads.wants.release(asker),
             }
         }
     }
@@ -493,9 +516,9 @@ impl<T> Partition<T> {
         &self.loads.left_alone
     }
 
-    /// The groups of messages that jobs are reading.
-    pub fn loading(&self) -> &BTreeSet<Group> {
-        &self.loads.under_way
+    /// The messages that jobs are reading, by group.
+    pub fn loading(&self) -> &BTreeSet<(Group, Slots)> {
+        self.loads.wants.under_way()
     }
 
     /// Rejects the commands that wait for a read: nothing was done for them.
@@ -505,6 +528,7 @@ impl<T> Partition<T> {
         for topic in std::mem::take(&mut self.loads.due_bodies).into_values() {
             self.loads.rests.end_read(topic, &mut self.state);
         }
+        self.loads.wants = Wants::default();
         let waiting = self.lanes.drain();
         replies.extend(waiting.map(|ticket| (ticket, Err(Rejection::Stopped))));
     }
@@ -558,8 +582,8 @@ impl<T> Partition<T> {
             loads,
             evacuation: &maintenance.evacuation,
         };
-        state.evict_if(|run, page, is_cold| {
-            !pins.has(run) && is_chosen(run.0, may_leave(log, page, is_cold))
+        state.evict_if(|run, page, leaving| {
+            !pins.has(run) && is_chosen(run.0, may_leave(log, page, leaving))
         });
     }
 }
@@ -582,9 +606,11 @@ pub(super) fn page_to_log(page: PageNumber) -> kew_log::PageNumber {
     kew_log::PageNumber::new(page.as_u64())
 }
 
-fn read_groups(pages: PagesToRead, groups: Vec<GroupToRead>) -> Loaded {
+fn read_groups(pages: PagesToRead, groups: Vec<(Slots, GroupToRead)>) -> Loaded {
     let (read, pages) = pages.read(|reader| {
-        let read = |to_read: GroupToRead| (to_read.group(), read_group(reader, &to_read));
+        let read = |(slots, to_read): (Slots, GroupToRead)| {
+            (to_read.group(), slots, read_group(reader, &to_read))
+        };
         groups.into_iter().map(read).collect()
     });
     Loaded::Groups(read, pages)
@@ -623,26 +649,5 @@ fn read_group(reader: &mut GroupReader<'_>, to_read: &GroupToRead) -> Read {
             // The version that has written them reads them.
             Read::Failed(Unread::Now)
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn entities_take_turns() {
-        let [first, second, _] = Incarnation::default().with_sub_queues();
-        let of = |entity, run| Group::first_of((entity, run));
-        let asked = [0, 1, 2].map(|run| of(first, run));
-        let groups = asked.into_iter().chain([of(second, 7)]).collect();
-        let mut loads = Loads::default();
-        let missing = Missing {
-            groups,
-            ..Missing::default()
-        };
-        loads.ask(&missing, BootTime::ZERO);
-        let taken: Vec<Group> = std::iter::from_fn(|| loads.take_asked()).collect();
-        assert_eq!(taken, [of(second, 7), asked[0], asked[1], asked[2]]);
     }
 }

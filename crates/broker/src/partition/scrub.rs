@@ -10,7 +10,7 @@
 //! from damage of pages that a load has found, also if there is no scrub.
 //!
 //! A page of which both copies are damaged, and whose messages are nowhere else, stays as it is: no snapshot can be written
-//! without it. So the report counts such pages: a start that reads them needs a repair.
+//! without it. So the report counts such pages, because a start that has to read one needs a repair.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -55,8 +55,8 @@ pub struct ScrubReport {
     pub bodies: Vec<DamagedBody>,
     /// How many there are.
     pub bodies_count: u64,
-    /// Pages with records of messages that cannot be read, and that each snapshot needs: a start that reads them fails until
-    /// a repair. Known once a snapshot was written after the damage was found.
+    /// Pages with records of messages that cannot be read, and that each snapshot needs: a start that has to read one fails
+    /// until a repair. Known once a snapshot was written after the damage was found.
     pub unreadable_pages: u64,
 }
 

@@ -137,8 +137,10 @@ impl<T> Partition<T> {
         } else {
             written_bytes >= self.due_after_bytes() || self.is_due_by_effects(written_bytes)
         };
-        if is_due && self.snapshot_retry_at.has_passed(self.now.boot) && self.is_snapshot_possible()
-        {
+        let may_begin = self.snapshot_retry_at.has_passed(self.now.boot)
+            && self.is_snapshot_possible()
+            && self.lets_snapshot_begin();
+        if is_due && may_begin {
             self.snapshot_with(self.live_segments());
         }
     }

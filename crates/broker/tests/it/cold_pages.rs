@@ -155,9 +155,13 @@ fn two_jobs_read_at_a_time() {
     }
     assert_eq!(w.answered(), []);
     let groups = |w: &Waiting| w.driver.partition.loaded_count();
+    assert_eq!(w.loads.len(), 2);
     take_loads(&mut w);
-    assert_eq!(groups(&w), 128);
+    assert_eq!(groups(&w), 2 * 8, "what the first two have asked for");
     w.turn();
+    assert_eq!(w.loads.len(), 2);
+    w.read();
+    assert_eq!(groups(&w), 2 * 8 + 2 * 64);
     w.read();
     assert_eq!(groups(&w), QUEUES * 8);
     assert_eq!(w.answered().len() as u64, QUEUES);

@@ -24,6 +24,7 @@ mod partition;
 mod passed_over;
 mod repair;
 mod resident;
+mod resident_bus;
 mod scrub;
 mod shared_bodies;
 mod support;

@@ -95,6 +95,38 @@ pub(crate) fn rest(driver: &mut Driver) {
     }
 }
 
+/// While a snapshot is under way, nothing becomes cold. It begins once the hand has come round, also if no command comes.
+#[test]
+fn a_snapshot_waits_until_the_hand_has_come_round() {
+    let options = PartitionOptions {
+        run_length: RunLength::TINY,
+        snapshot_after_bytes: 1 << 20,
+        ..limited(Some(0))
+    };
+    let mut driver = Driver::with(FaultyStorage::new(), options);
+    driver.ask(create()).unwrap();
+    fill(&mut driver, 12_000);
+    driver.partition.snapshot();
+    driver.jobs(&mut Vec::new());
+    let before = driver.partition.log().last_snapshot();
+    // More than four intervals.
+    let sends = (0..100).map(|_| send("x".repeat(48 << 10)));
+    assert!(ask_all(&mut driver, sends).iter().all(Result::is_ok));
+    assert!(driver.partition.log().bytes_since_snapshot() > 4 << 20);
+    let is_same = |driver: &Driver| {
+        let log = driver.partition.log();
+        log.last_snapshot() == before && !log.is_snapshotting()
+    };
+    assert!(is_same(&driver), "a snapshot was due, and began");
+    let resident = records(&driver);
+    assert!(resident > 1000, "{resident}: the hand has come round");
+    for _ in 0..200 {
+        driver.rest();
+    }
+    assert!(!is_same(&driver), "no snapshot has begun");
+    assert!(records(&driver) < 10, "{}", records(&driver));
+}
+
 #[test]
 fn a_backlog_of_ten_times_the_limit_is_drained_within_it() {
     const COUNT: u64 = 100_000;

@@ -26,7 +26,7 @@ use kew_bus_api::{
 };
 use kew_bus_message::AmqpFormat;
 use kew_engine::bus::{BusCommand, BusOutcome, BusQueueView};
-use kew_engine::{Command, EntityName, Outcome, Service};
+use kew_engine::{Command, EntityName, Outcome, RunLength, Service};
 use kew_listen::{ServerNames, ServerNamesOptions};
 use kew_log::{MemoryStorage, Storage};
 use kew_metrics::{page, read};
@@ -149,6 +149,20 @@ impl Server {
             .await
     }
 
+    /// A server whose records leave memory as soon as a snapshot has them, in runs of four numbers.
+    pub(crate) async fn start_cold() -> Self {
+        let mut options = broker_options();
+        options.partition.run_length = RunLength::TINY;
+        options.partition.resident_bytes = Some(0);
+        options.partition.snapshot_after_bytes = 1 << 10;
+        options.partition.log.recent_bytes_max = 0;
+        let (broker, _) = Broker::start(Arc::new(MemoryStorage::new()), options).unwrap();
+        Self::open_on(broker, BusApiOptions::default(), LOCAL)
+            .await
+            .with_queues()
+            .await
+    }
+
     /// A server that listens on that address, as far as names are concerned.
     pub(crate) async fn start_at(listener: IpAddr) -> Self {
         let storage = Arc::new(MemoryStorage::new());
@@ -220,6 +234,15 @@ impl Server {
         let samples = &families["kew_log_batch_commands"].samples;
         let found = samples.iter().find(|it| it.0.ends_with("_sum"));
         // Counts are whole.
+        format!("{}", found.unwrap().2).parse().unwrap()
+    }
+
+    /// The value of a metric of the broker. It is whole.
+    pub(crate) async fn sample(&self, name: &str) -> u64 {
+        let families = self.broker.metrics(0, Duration::from_secs(60)).await;
+        let families = read(&page(families)).unwrap();
+        let mut samples = families.values().flat_map(|family| &family.samples);
+        let found = samples.find(|it| it.0 == name);
         format!("{}", found.unwrap().2).parse().unwrap()
     }
 

@@ -8,6 +8,7 @@ mod audit;
 mod audit_flood;
 mod behind_nginx;
 mod client;
+mod cold;
 mod crowds;
 mod data;
 #[path = "../../../http-front/tests/it/forms.rs"]

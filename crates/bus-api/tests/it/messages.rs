@@ -28,7 +28,7 @@ fn condition_of(state: &DeliveryState) -> String {
 }
 
 /// Returned, or deferred, with changes to the message's properties.
-fn modified(is_deferred: bool, changes: Option<Map>) -> DeliveryState {
+pub(crate) fn modified(is_deferred: bool, changes: Option<Map>) -> DeliveryState {
     DeliveryState::from(Outcome::Modified(Modified {
         delivery_failed: Some(true),
         undeliverable_here: Some(is_deferred),

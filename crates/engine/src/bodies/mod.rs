@@ -187,7 +187,7 @@ impl State {
     }
 
     /// The first entity of that incarnation or of a later one.
-    fn entity_from(&self, entity: Incarnation) -> Option<Incarnation> {
+    pub(crate) fn entity_from(&self, entity: Incarnation) -> Option<Incarnation> {
         let stored = self.storage.range(entity..).next();
         let bus = self.bus.range(entity..).next();
         let stored = stored.map(|(entity, _)| *entity);

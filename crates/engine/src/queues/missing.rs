@@ -1,7 +1,9 @@
 //! What of the queues is in memory.
 
 use super::{Backlog, Profile, Queue, Queues};
-use crate::table::{Group, GroupRead, GroupToRead, Live, Missing, RunId, Seen, Swept, Taken};
+use crate::table::{
+    Group, GroupRead, GroupToRead, Leaving, Live, Missing, RunId, Seen, Slots, Swept, Taken,
+};
 use crate::vocabulary::{Incarnation, PageNumber, Place, SequenceNumber};
 
 /// A walk over messages that a decision is going to take, as far as they are in memory.
@@ -13,6 +15,8 @@ pub(crate) struct Walk {
     taken: usize,
     passed: usize,
     asked: usize,
+    /// Whether its messages are in the order of their numbers, so that those near one that is needed are needed next.
+    is_in_order: bool,
 }
 
 impl Walk {
@@ -22,6 +26,15 @@ impl Walk {
             taken: 0,
             passed: 0,
             asked: 0,
+            is_in_order: true,
+        }
+    }
+
+    /// Over messages that may lie anywhere: it asks for each alone.
+    pub(crate) fn scattered(self) -> Self {
+        Self {
+            is_in_order: false,
+            ..self
         }
     }
 
@@ -56,7 +69,10 @@ impl Walk {
         {
             if message.1.is_none() {
                 self.asked += 1;
-                backlog.ask(entity, message.0, missing);
+                match self.is_in_order {
+                    true => backlog.table().ask_near(entity, message.0, missing),
+                    false => backlog.ask(entity, message.0, missing),
+                }
             } else if let Some(is_taken) = is_taken(&message) {
                 self.sees(is_taken);
             } else {
@@ -82,31 +98,17 @@ impl<Q: Queue> Queues<Q> {
     }
 
     /// What is to be read, if it still is on a page.
-    pub(crate) fn to_read(&self, group: Group) -> Option<GroupToRead> {
+    pub(crate) fn to_read(&self, group: Group, wanted: Slots) -> Option<GroupToRead> {
         let queue = self.get(&group.entity)?;
-        queue.backlog().table().to_read(group)
+        queue.backlog().table().to_read(group, wanted)
     }
 
     /// Takes records that were read.
-    pub(crate) fn take_read(
-        &mut self,
-        read: GroupRead,
-        may_leave_page: bool,
-        live: &mut Live,
-    ) -> Taken {
-        let (entity, run) = read.run();
-        let Some(queue) = self.get_physical(&entity) else {
+    pub(crate) fn take_read(&mut self, read: GroupRead, live: &mut Live) -> Taken {
+        let Some(queue) = self.get_physical(&read.entity()) else {
             return Taken::Replaced;
         };
-        let table = queue.backlog_mut().table_mut();
-        let taken = table.take_read(read, live);
-        if may_leave_page
-            && table.has_outgrown_page(run)
-            && let Some(queue) = self.get_mut(&entity)
-        {
-            queue.backlog_mut().table_mut().leave_page(run, live);
-        }
-        taken
+        queue.backlog_mut().table_mut().take_read(read, live)
     }
 
     /// Takes records of a queue out of memory: see [`Table::sweep`](crate::table::Table::sweep).
@@ -115,19 +117,25 @@ impl<Q: Queue> Queues<Q> {
         entity: Incarnation,
         (from, takes_all): (u64, bool),
         steps: &mut u32,
-        may: impl Fn(u64, PageNumber, bool) -> bool,
+        may: impl Fn(u64, PageNumber, Leaving) -> bool,
         live: &mut Live,
     ) -> Option<Swept> {
         let queue = self.get_physical(&entity)?;
         let table = queue.backlog_mut().table_mut();
-        Some(table.sweep(from, takes_all, steps, may, live))
+        let swept = table.sweep(from, takes_all, steps, may, live);
+        for run in &swept.outgrown {
+            if let Some(queue) = self.get_mut(&entity) {
+                queue.backlog_mut().table_mut().leave_page(*run, live);
+            }
+        }
+        Some(swept)
     }
 
     /// Takes records out of memory, of each run that has them on a page and of which `is_evicted` says so.
     pub(crate) fn evict_if(
         &mut self,
         live: &mut Live,
-        is_evicted: &mut impl FnMut(RunId, PageNumber, bool) -> bool,
+        is_evicted: &mut impl FnMut(RunId, PageNumber, Leaving) -> bool,
     ) {
         let all: Vec<Incarnation> = self.keys().copied().collect();
         for entity in all {
@@ -135,8 +143,8 @@ impl<Q: Queue> Queues<Q> {
                 continue;
             };
             let table = queue.backlog_mut().table_mut();
-            let mut evicted: Vec<(u64, PageNumber, bool)> = table.evictable().collect();
-            evicted.retain(|(run, page, is_cold)| is_evicted((entity, *run), *page, *is_cold));
+            let mut evicted: Vec<(u64, PageNumber, Leaving)> = table.evictable().collect();
+            evicted.retain(|(run, page, leaving)| is_evicted((entity, *run), *page, *leaving));
             for (run, ..) in evicted {
                 table.evict(run, live);
             }

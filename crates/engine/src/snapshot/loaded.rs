@@ -15,10 +15,6 @@ impl GroupToRead {
         if (head.entity, run) != (self.group.entity, self.group.run) {
             return Err(error("page of another run"));
         }
-        Ok(GroupRead {
-            group: self.group,
-            page: self.page,
-            messages,
-        })
+        Ok(self.clone().only_wanted(head.length, messages))
     }
 }

@@ -1,7 +1,9 @@
 //! What of a state is in memory. No event and no decision depends on it.
 
 use super::State;
-use crate::table::{Group, GroupRead, GroupToRead, Resident, Run, RunId, Table, Taken};
+use crate::table::{
+    Group, GroupRead, GroupToRead, Leaving, Resident, Run, RunId, Slots, Table, Taken,
+};
 use crate::vocabulary::{EntityName, Incarnation, PageNumber, Place};
 
 impl State {
@@ -10,7 +12,7 @@ impl State {
     ///
     /// The newest durable snapshot must name the page, and the next one must not be begun yet, unless records of the run
     /// are on pages alone already.
-    pub fn evict_if(&mut self, mut is_evicted: impl FnMut(RunId, PageNumber, bool) -> bool) {
+    pub fn evict_if(&mut self, mut is_evicted: impl FnMut(RunId, PageNumber, Leaving) -> bool) {
         let live = &mut self.catalogue.live;
         self.storage.evict_if(live, &mut is_evicted);
         self.bus.evict_if(live, &mut is_evicted);
@@ -51,19 +53,18 @@ impl State {
     }
 
     /// What is to be read of what is missing, if it still is.
-    pub fn to_read(&self, group: Group) -> Option<GroupToRead> {
-        let stored = self.storage.to_read(group);
-        stored.or_else(|| self.bus.to_read(group))
+    pub fn to_read(&self, group: Group, wanted: Slots) -> Option<GroupToRead> {
+        let stored = self.storage.to_read(group, wanted);
+        stored.or_else(|| self.bus.to_read(group, wanted))
     }
 
-    /// Takes records that were read. `may_leave_page` says whether the next snapshot may write pages that the last one did
-    /// not have: then a run that is in memory as a whole gets another page if too much of it has changed.
-    pub fn take_read(&mut self, read: GroupRead, may_leave_page: bool) -> Taken {
+    /// Takes records that were read.
+    pub fn take_read(&mut self, read: GroupRead) -> Taken {
         let live = &mut self.catalogue.live;
         if self.storage.contains_key(&read.entity()) {
-            self.storage.take_read(read, may_leave_page, live)
+            self.storage.take_read(read, live)
         } else {
-            self.bus.take_read(read, may_leave_page, live)
+            self.bus.take_read(read, live)
         }
     }
 }

@@ -1,9 +1,7 @@
 //! Which records leave memory: a hand goes round over the runs.
 
-use std::ops::Bound;
-
 use super::State;
-use crate::table::RunId;
+use crate::table::{Leaving, RunId};
 use crate::vocabulary::{Incarnation, PageNumber};
 
 /// Where the hand is.
@@ -37,48 +35,65 @@ pub struct Evicted {
     pub is_round: bool,
 }
 
+impl Hand {
+    /// The first entity that it has not seen all of.
+    fn from(&self) -> Incarnation {
+        match self.is_done {
+            true => self.entity.next(),
+            false => self.entity,
+        }
+    }
+
+    /// Comes to an entity, unless it is there.
+    fn come_to(&mut self, entity: Incarnation) {
+        if entity != self.entity || self.is_done {
+            *self = Self {
+                entity,
+                ..Self::default()
+            };
+        }
+    }
+
+    /// Continues at a run, or behind its entity.
+    fn go_on(&mut self, next: Option<u64>) {
+        match next {
+            Some(run) => self.run = run,
+            None => self.is_done = true,
+        }
+    }
+}
+
 impl State {
     /// Takes records of messages out of memory that pages have, from where the hand is, in so many steps of 20 ns, or until
-    /// it has come round. `may` is asked with a run, its page, and whether records are on that page alone already.
+    /// it has come round. `may` is asked with a run, its page, and what would leave.
     ///
-    /// Of runs that are not cold, only those become so of which all messages can be received, in queues of Queue Storage.
-    /// The newest durable snapshot must name their pages, and the next one must not be begun yet.
+    /// The newest durable snapshot must name the page, and the next one must not be begun yet, unless records of the run
+    /// are on pages alone already.
     pub fn evict(
         &mut self,
         hand: &mut Hand,
         pass: Pass,
         steps: u32,
-        may: impl Fn(RunId, PageNumber, bool) -> bool,
+        may: impl Fn(RunId, PageNumber, Leaving) -> bool,
     ) -> Evicted {
         let (mut left, mut runs) = (steps.max(ENTITY_STEPS + 1), 0);
         while left > 0 {
-            let from = match hand.is_done {
-                true => Bound::Excluded(hand.entity),
-                false => Bound::Included(hand.entity),
-            };
-            let next = self.storage.range((from, Bound::Unbounded)).next();
-            let Some((entity, _)) = next else {
+            let Some(entity) = self.entity_from(hand.from()) else {
                 *hand = Hand::default();
                 let is_round = true;
                 return Evicted { runs, is_round };
             };
-            let entity = *entity;
-            if entity != hand.entity {
-                *hand = Hand {
-                    entity,
-                    ..Hand::default()
-                };
-            }
+            hand.come_to(entity);
             left = left.saturating_sub(ENTITY_STEPS);
-            let may = |run, page, is_cold| may((entity, run), page, is_cold);
+            let may = |run, page, leaving| may((entity, run), page, leaving);
             let live = &mut self.catalogue.live;
             let from = (hand.run, pass == Pass::All);
-            let swept = self.storage.sweep(entity, from, &mut left, may, live);
+            let swept = match self.storage.contains_key(&entity) {
+                true => self.storage.sweep(entity, from, &mut left, may, live),
+                false => self.bus.sweep(entity, from, &mut left, may, live),
+            };
             runs += swept.as_ref().map_or(0, |it| it.evicted);
-            match swept.and_then(|it| it.next) {
-                Some(run) => hand.run = run,
-                None => hand.is_done = true,
-            }
+            hand.go_on(swept.and_then(|it| it.next));
         }
         Evicted {
             runs,

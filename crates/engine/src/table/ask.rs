@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::cold::{GroupRead, GroupToRead, Taken};
-use super::missing::{Group, Missing};
-use super::{Entry, Live, Resident, Run, Table};
+use super::missing::{Group, Missing, Slots};
+use super::{Entry, Leaving, Live, Resident, Table};
 use crate::vocabulary::{Incarnation, PageNumber, SequenceNumber, Timestamp};
 
 /// A message of a walk. `None` if its record is not in memory.
@@ -29,7 +29,28 @@ impl Table {
             && it.is_cold_at(number)
         {
             let index = it.group_of(number);
-            missing.groups.insert(Group { entity, run, index });
+            let slots = it.slot_in_group(number);
+            missing.add(Group { entity, run, index }, slots);
+        }
+    }
+
+    /// Asks for a message's record, if it is not in memory, and for those of its whole group: who walks over messages in
+    /// the order of their numbers needs them next.
+    pub(crate) fn ask_near(
+        &self,
+        entity: Incarnation,
+        number: SequenceNumber,
+        missing: &mut Missing,
+    ) {
+        let run = self.length.run_of(number.as_u64());
+        if let Some(it) = self.run(run)
+            && it.is_cold_at(number)
+        {
+            let index = it.group_of(number);
+            let group = Group { entity, run, index };
+            if !missing.has(group, it.slot_in_group(number)) {
+                missing.add(group, it.missing_in(index));
+            }
         }
     }
 
@@ -77,35 +98,31 @@ impl Table {
         run.enqueued_at(run.first()?)
     }
 
-    /// What is to be read, if it still is on a page.
-    pub(crate) fn to_read(&self, group: Group) -> Option<GroupToRead> {
-        let page = self.run(group.run)?.cold_page()?;
-        Some(GroupToRead { group, page })
+    /// What is to be read of a group, if it still is on a page.
+    pub(crate) fn to_read(&self, group: Group, wanted: Slots) -> Option<GroupToRead> {
+        let run = self.run(group.run)?;
+        let page = run.cold_page()?;
+        let wanted = wanted & run.missing_in(group.index);
+        (wanted != 0).then_some(GroupToRead {
+            group,
+            wanted,
+            page,
+        })
     }
 
     /// Takes records that were read.
     pub(crate) fn take_read(&mut self, read: GroupRead, live: &mut Live) -> Taken {
-        let GroupRead {
-            group,
-            page,
-            messages,
-        } = read;
-        let Some(run) = self.run_physical(group.run) else {
+        let Some(run) = self.run_physical(read.group.run) else {
             return Taken::Replaced;
         };
         let before = run.resident();
-        let taken = run.add_copies(page, group.index, messages);
+        let taken = run.add_copies(read);
         let after = run.resident();
         self.recount_resident(before, after, live);
         taken
     }
 
-    /// Whether a run that was read as a whole would stay cold, although it changed too much for its page.
-    pub(crate) fn has_outgrown_page(&self, index: u64) -> bool {
-        self.run(index).is_some_and(Run::has_outgrown_page)
-    }
-
-    /// Takes such a run off its page. Unlike a read, this is a change of what a snapshot has.
+    /// Takes a run off its page that needs nothing of it. Unlike a read, this is a change of what a snapshot has.
     pub(crate) fn leave_page(&mut self, index: u64, live: &mut Live) {
         let Some(run) = self.run_mut(index) else {
             return;
@@ -138,10 +155,10 @@ impl Table {
         true
     }
 
-    /// The runs of which records may be taken out of memory, each with the page that would be their only one, and whether it
-    /// is cold.
-    pub(crate) fn evictable(&self) -> impl Iterator<Item = (u64, PageNumber, bool)> {
+    /// The runs of which records may be taken out of memory, each with the page that would be their only one, and what they
+    /// are.
+    pub(crate) fn evictable(&self) -> impl Iterator<Item = (u64, PageNumber, Leaving)> {
         let runs = self.runs.iter();
-        runs.filter_map(|(index, run)| Some((index, run.page_to_evict()?, run.is_cold())))
+        runs.filter_map(|(index, run)| Some((index, run.page_to_evict()?, Leaving::of(run))))
     }
 }

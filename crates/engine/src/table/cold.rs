@@ -12,10 +12,10 @@
 //! (`Missing`), and to read a record that is not there is a mistake.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use super::bits::Bits;
-use super::missing::{Group, RunId};
+use super::length::RunLength;
+use super::missing::{Group, Slots};
 use super::page::Paged;
 use super::patch::Patch;
 use super::record::{Leased, MessageState};
@@ -60,6 +60,21 @@ impl Run {
     /// The group of a message.
     pub(super) fn group_of(&self, number: SequenceNumber) -> usize {
         self.slot(number) / self.length.slots_per_group()
+    }
+
+    /// A message among those of its group.
+    pub(super) fn slot_in_group(&self, number: SequenceNumber) -> Slots {
+        1 << (self.slot(number) % self.length.slots_per_group())
+    }
+
+    /// The messages of a group whose records are not in memory.
+    pub(super) fn missing_in(&self, group: usize) -> Slots {
+        let count = self.length.slots_per_group();
+        let first = group * count;
+        let live = self.live.iter_from(first);
+        let slots = live.take_while(|slot| slot - first < count);
+        let missing = slots.filter(|slot| self.records.get(*slot).is_none());
+        missing.fold(0, |all, slot| all | 1 << (slot - first))
     }
 
     /// Notes that a record in memory is not the one of the page any more.
@@ -189,22 +204,13 @@ impl Run {
         Some(run)
     }
 
-    /// Adds the records of a group of a page.
-    pub(super) fn add_copies(
-        &mut self,
-        page: PageNumber,
-        group: usize,
-        messages: Vec<Paged>,
-    ) -> Taken {
-        if self.cold_page() != Some(page) {
+    /// Adds records of a group of a page: those that are wanted, and not in memory.
+    pub(super) fn add_copies(&mut self, read: GroupRead) -> Taken {
+        if self.cold_page() != Some(read.page) {
             return Taken::Replaced;
         }
-        let count = self.length.slots_per_group();
-        let slots = group * count..(group + 1) * count;
-        self.put_copies(slots.clone(), messages);
-        let live = self.live.iter_from(slots.start);
-        let mut live = live.take_while(|slot| *slot < slots.end);
-        if live.any(|slot| self.records.get(slot).is_none()) {
+        self.put_copies(read.messages);
+        if self.missing_in(read.group.index) & read.wanted != 0 {
             return Taken::Damaged;
         }
         if self.is_whole_again() && self.has_kept_page() {
@@ -219,23 +225,24 @@ impl Run {
         self.is_cold() && !has_patches && self.records.count() == self.live_count
     }
 
-    /// Whether it has all of its records in memory, and stays cold only because more of them changed than may lie beside
-    /// the page of another run.
+    /// Whether a cold run needs nothing of its page: all that is left of it has changed, and is in memory.
     pub(super) fn has_outgrown_page(&self) -> bool {
-        self.is_whole_again() && !self.has_kept_page()
+        // Most runs have other records, and that is known at once.
+        self.is_whole_again()
+            && (self.paged.page())
+                .is_some_and(|(_, changed)| self.live.without(&changed).is_empty())
     }
 
-    /// Makes such a run one that needs its page no more: the next snapshot has another place for its records.
+    /// Takes such a run off its page: the next snapshot has another place for its records.
     pub(super) fn leave_page(&mut self) {
         self.cold = None;
         self.paged.forget();
     }
 
-    fn put_copies(&mut self, slots: Range<usize>, messages: Vec<Paged>) {
+    fn put_copies(&mut self, messages: Vec<Paged>) {
         for (slot, mut record, side) in messages {
             let mut side = side.map(|it| *it).unwrap_or_default();
-            let is_asked = slots.contains(&slot) && self.live.contains(slot);
-            if !is_asked || self.records.get(slot).is_some() {
+            if !self.live.contains(slot) || self.records.get(slot).is_some() {
                 continue;
             }
             if let Some(cold) = &mut self.cold
@@ -256,23 +263,21 @@ impl Run {
 #[derive(Clone, Debug)]
 pub struct GroupToRead {
     pub(crate) group: Group,
+    pub(crate) wanted: Slots,
     pub(crate) page: PageNumber,
 }
 
-/// A group that was read.
+/// What was wanted of a group, as it was read.
 #[derive(Debug)]
 pub struct GroupRead {
     pub(crate) group: Group,
+    pub(crate) wanted: Slots,
     pub(crate) page: PageNumber,
+    /// No others.
     pub(crate) messages: Vec<Paged>,
 }
 
 impl GroupRead {
-    /// The run of its messages.
-    pub(crate) fn run(&self) -> RunId {
-        self.group.run()
-    }
-
     /// Their entity.
     pub(crate) fn entity(&self) -> Incarnation {
         self.group.entity
@@ -283,6 +288,29 @@ impl GroupToRead {
     /// What it is.
     pub fn group(&self) -> Group {
         self.group
+    }
+
+    /// Which of its messages are needed.
+    pub fn wanted(&self) -> Slots {
+        self.wanted
+    }
+
+    /// These messages as they were read. Others take no memory.
+    pub(crate) fn only_wanted(self, length: RunLength, mut messages: Vec<Paged>) -> GroupRead {
+        let first = self.group.index * length.slots_per_group();
+        let is_wanted = |slot: usize| {
+            let place = slot.checked_sub(first);
+            let place = place.filter(|place| *place < length.slots_per_group());
+            place.is_some_and(|place| self.wanted & 1 << place != 0)
+        };
+        messages.retain(|(slot, ..)| is_wanted(*slot));
+        messages.shrink_to_fit();
+        GroupRead {
+            group: self.group,
+            wanted: self.wanted,
+            page: self.page,
+            messages,
+        }
     }
 
     /// The page that has it.

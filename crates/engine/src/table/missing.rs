@@ -1,10 +1,10 @@
 //! What a decision needs and what is not in memory.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::vocabulary::{BodyLocation, Incarnation};
 
-/// Messages that are read together from a page: 128 consecutive numbers of an entity.
+/// Messages that lie together in a page: 128 consecutive numbers of an entity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Group {
     /// The entity.
@@ -40,11 +40,14 @@ impl Group {
 /// A run of an entity.
 pub type RunId = (Incarnation, u64);
 
+/// Some messages of a group: a bit for each of its slots.
+pub type Slots = u128;
+
 /// What a decision, or a due thing, needs and what is not in memory. Nothing of it was decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Missing {
-    /// Messages.
-    pub groups: BTreeSet<Group>,
+    /// Messages, by group.
+    pub groups: BTreeMap<Group, Slots>,
     /// Bodies: all that the decision needs, if one of them is missing. So the others are kept until then.
     pub bodies: BTreeSet<BodyLocation>,
 }
@@ -53,5 +56,24 @@ impl Missing {
     /// Whether everything is there.
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty() && self.bodies.is_empty()
+    }
+
+    /// Adds messages of a group.
+    pub fn add(&mut self, group: Group, slots: Slots) {
+        if slots != 0 {
+            *self.groups.entry(group).or_default() |= slots;
+        }
+    }
+
+    /// Adds the messages that something else misses.
+    pub(crate) fn add_messages(&mut self, other: Self) {
+        for (group, slots) in other.groups {
+            self.add(group, slots);
+        }
+    }
+
+    pub(crate) fn has(&self, group: Group, slots: Slots) -> bool {
+        let known = self.groups.get(&group);
+        known.is_some_and(|known| known & slots == slots)
     }
 }

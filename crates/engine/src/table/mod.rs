@@ -43,7 +43,7 @@ use kew_planted::{Bug, is_planted};
 pub(crate) use self::ask::Seen;
 pub use self::cold::{GroupRead, GroupToRead, Taken};
 pub use self::length::RunLength;
-pub use self::missing::{Group, Missing, RunId};
+pub use self::missing::{Group, Missing, RunId, Slots};
 pub(crate) use self::page::Paged as PagedMessage;
 pub(crate) use self::page::directory::{
     DIRECTORY_VERSION, PageHead, directory, put_directory, run_of_page, run_page,
@@ -60,6 +60,7 @@ pub(crate) use self::restore::{Restoring, Room};
 pub(crate) use self::run::Run;
 pub use self::spread::{CountUnit, LIVE_OVERHEAD_BYTES};
 pub(crate) use self::spread::{Live, Spread};
+pub use self::sweep::Leaving;
 pub(crate) use self::sweep::Swept;
 pub(crate) use self::timed::Timed;
 use crate::shared::{Chunk, SharedMap, Waste, own};

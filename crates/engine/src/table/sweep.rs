@@ -1,6 +1,6 @@
 //! Takes records of a table's runs out of memory, a piece at a time.
 
-use super::{Live, Table};
+use super::{Live, Run, Table};
 use crate::vocabulary::PageNumber;
 
 /// What it takes to evict a run, in steps of 20 ns.
@@ -13,36 +13,64 @@ pub(crate) struct Swept {
     pub(crate) evicted: u64,
     /// Where to continue. `None` after the last run.
     pub(crate) next: Option<u64>,
+    /// Cold runs of which all that is left is in memory and has changed: they are to leave their pages.
+    pub(crate) outgrown: Vec<u64>,
+}
+
+/// What is to leave, if it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaving {
+    /// Records leave memory, of a run that has none on its page alone.
+    Records,
+    /// Copies of records leave memory, of a run that has others on its page alone.
+    Copies,
+    /// A run leaves a page of which it needs nothing: the next snapshot has another place for its records.
+    Page,
+}
+
+impl Leaving {
+    /// What records of this run are that leave memory.
+    pub(super) fn of(run: &Run) -> Self {
+        match run.is_cold() {
+            true => Self::Copies,
+            false => Self::Records,
+        }
+    }
 }
 
 impl Table {
-    /// Takes records out of memory that pages have, from a run on: of cold runs, and of runs of which all messages can be
-    /// received. Spares the first run with such messages and the last run, unless it `takes_all`.
+    /// Takes records out of memory that pages have, from a run on. Spares the first run with messages that can be received
+    /// in the order of their numbers, and the last run, unless it `takes_all`.
     pub(crate) fn sweep(
         &mut self,
         from: u64,
         takes_all: bool,
         steps: &mut u32,
-        may: impl Fn(u64, PageNumber, bool) -> bool,
+        may: impl Fn(u64, PageNumber, Leaving) -> bool,
         live: &mut Live,
     ) -> Swept {
         let spared = match takes_all {
             true => [None, None],
             false => [self.ready.first().copied(), self.last_run()],
         };
-        let (mut chosen, mut next) = (Vec::new(), None);
+        let (mut chosen, mut outgrown, mut next) = (Vec::new(), Vec::new(), None);
         for (index, run) in self.runs.range(from..=u64::MAX) {
             if *steps == 0 {
                 next = Some(index);
                 break;
             }
             *steps -= 1;
-            let is_cold = run.is_cold();
             // The cheap questions come first: whether there is something to evict looks at the records.
-            if (is_cold || run.is_all_ready())
-                && !spared.contains(&Some(index))
+            if run.has_outgrown_page() {
+                if let Some(page) = run.cold_page()
+                    && may(index, page, Leaving::Page)
+                {
+                    *steps = steps.saturating_sub(EVICTION_STEPS);
+                    outgrown.push(index);
+                }
+            } else if !spared.contains(&Some(index))
                 && let Some(page) = run.page_to_evict()
-                && may(index, page, is_cold)
+                && may(index, page, Leaving::of(run))
             {
                 *steps = steps.saturating_sub(EVICTION_STEPS);
                 chosen.push(index);
@@ -52,7 +80,11 @@ impl Table {
         for index in chosen {
             self.evict(index, live);
         }
-        Swept { evicted, next }
+        Swept {
+            evicted,
+            next,
+            outgrown,
+        }
     }
 
     fn last_run(&self) -> Option<u64> {

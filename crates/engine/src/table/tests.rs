@@ -134,17 +134,18 @@ impl Pair {
             self.table.ask(entity, number(*at), &mut missing);
         }
         let (before, had_cold) = (missing.groups.len(), self.table.has_cold());
-        for group in std::mem::take(&mut missing.groups) {
-            let read = self.pages.read(&self.table.to_read(group).unwrap());
+        for (group, wanted) in std::mem::take(&mut missing.groups) {
+            let read = self.pages.read(&self.table.to_read(group, wanted).unwrap());
             let run_before = self.records_at();
             let taken = self.table.take_read(read, &mut self.live);
             assert_eq!(taken, Taken::InMemory);
             assert_eq!(self.records_at(), run_before);
         }
         for run in 0..60 {
-            if self.table.has_outgrown_page(run) {
+            let outgrown = |table: &Table| table.run(run).is_some_and(Run::has_outgrown_page);
+            if outgrown(&self.table) {
                 self.table.leave_page(run, &mut self.live);
-                assert!(!self.table.has_outgrown_page(run));
+                assert!(!outgrown(&self.table));
             }
             for (number, _) in self.table.seen_of(run) {
                 self.table.ask(entity, number, &mut missing);

@@ -88,9 +88,11 @@ impl Turn<'_> {
                     if read(self.state, &needed) {
                         continue;
                     }
-                    ticked.missing.groups.extend(needed.groups);
-                    if !needed.bodies.is_empty() {
-                        ticked.bodies.insert(entity, needed.bodies);
+                    let mut needed = needed;
+                    let bodies = std::mem::take(&mut needed.bodies);
+                    ticked.missing.add_messages(needed);
+                    if !bodies.is_empty() {
+                        ticked.bodies.insert(entity, bodies);
                     }
                     self.state.let_rest(entity, true);
                     // To look takes time too.

@@ -20,7 +20,7 @@ pub(crate) struct Damage {
     /// At most a thousand, and how many there are.
     pub(crate) messages: Vec<Message>,
     pub(crate) messages_count: u64,
-    /// Pages of which both copies are damaged and that snapshots need.
+    /// Pages of which both copies are damaged and that a start may need.
     #[serde(default)]
     pub(crate) unreadable_pages: u64,
 }

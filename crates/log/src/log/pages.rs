@@ -21,8 +21,8 @@ impl Log {
         self.pages.read(&self.storage, numbers)
     }
 
-    /// How many pages the newest snapshot names although both copies of them are damaged. A start that reads
-    /// one refuses it.
+    /// How many pages the newest snapshot names although both copies of them are damaged. A start that has to read one
+    /// refuses it.
     pub fn unreadable_pages(&self) -> usize {
         self.pages.unreadable_count()
     }

@@ -19,6 +19,9 @@ use crate::{LogId, LogPosition};
 /// So many files are open at most: one of each pair that a state of 2 GiB needs.
 const OPEN_MAX: usize = 32;
 
+/// A page up to this size is read as a whole, if groups of it are: one read takes hardly longer than another.
+const WHOLE_SIZE_BYTES: u32 = 16 << 10;
+
 /// So many damaged places are noted of a file. Which files are damaged is always noted.
 pub(crate) const NOTED_MAX: usize = 100;
 
@@ -88,6 +91,10 @@ pub struct PageReader<'a> {
     noted: BTreeMap<String, BTreeSet<u64>>,
     /// Files of which no page can be read, and why.
     lost: BTreeMap<String, FormatError>,
+    /// Whether several groups of a page are read, one after the other.
+    reads_whole: bool,
+    /// The bytes of the page that was read last, of each copy. `None` if they cannot be read together.
+    whole: BTreeMap<String, (PagePlace, Option<Arc<[u8]>>)>,
 }
 
 #[derive(Clone)]
@@ -129,6 +136,8 @@ struct At<'a> {
     name: &'a str,
     seal: Seal,
     place: PagePlace,
+    /// All of its bytes, if they were read together.
+    whole: Option<Arc<[u8]>>,
 }
 
 impl<'a> PageReader<'a> {
@@ -142,6 +151,16 @@ impl<'a> PageReader<'a> {
             damage: Vec::new(),
             noted: BTreeMap::new(),
             lost: BTreeMap::new(),
+            reads_whole: false,
+            whole: BTreeMap::new(),
+        }
+    }
+
+    /// The same, for several groups of a page, one after the other: the disk is asked once for those of a small page.
+    pub(super) fn of_groups(storage: &'a dyn Storage, identity: LogId) -> Self {
+        Self {
+            reads_whole: true,
+            ..Self::new(storage, identity)
         }
     }
 
@@ -327,12 +346,35 @@ impl<'a> PageReader<'a> {
         if end > file.size_bytes {
             return Err(FormatError::Damaged("the page file ends before the page").into());
         }
+        let whole = self.whole(&file, &name, place);
         read(At {
             seal: Seal::new(file.salt, place.pair, place.offset),
             file,
             name: &name,
             place,
+            whole,
         })
+    }
+
+    /// All bytes of a small page, if they can be read together: a bad sector concerns only the group in it.
+    fn whole(&mut self, file: &OpenFile, name: &str, place: PagePlace) -> Option<Arc<[u8]>> {
+        if !self.reads_whole || place.size_bytes > WHOLE_SIZE_BYTES {
+            return None;
+        }
+        if let Some((of, bytes)) = self.whole.get(name)
+            && *of == place
+        {
+            return bytes.clone();
+        }
+        let mut bytes = vec![0; memory_size(place.size_bytes.into())];
+        let count = storage::read_at(&*file.file, name, &mut bytes, place.offset.into());
+        let is_read = count.is_ok_and(|count| count == bytes.len());
+        let bytes: Option<Arc<[u8]>> = is_read.then(|| bytes.into());
+        if self.whole.len() >= OPEN_MAX {
+            self.whole.clear();
+        }
+        self.whole.insert(name.to_owned(), (place, bytes.clone()));
+        bytes
     }
 
     fn open(&mut self, name: &str, pair: u32, copy: Copy) -> Result<OpenFile, CopyError> {
@@ -520,6 +562,11 @@ impl At<'_> {
 
     /// Bytes of the page. The file has them.
     fn bytes(&self, from: u32, size_bytes: u32) -> Result<Vec<u8>, CopyError> {
+        if let Some(whole) = &self.whole {
+            let from = memory_size(from.into());
+            let bytes = whole.get(from..from + memory_size(size_bytes.into()));
+            return Ok(bytes.unwrap_or_default().to_vec());
+        }
         let mut bytes = vec![0; memory_size(size_bytes.into())];
         let offset = u64::from(self.place.offset) + u64::from(from);
         let count = storage::read_at(&*self.file.file, self.name, &mut bytes, offset)?;

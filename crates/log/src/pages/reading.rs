@@ -82,7 +82,7 @@ impl PagesToRead {
     /// Reads them. Blocks.
     pub fn read<R>(self, read: impl FnOnce(&mut GroupReader<'_>) -> R) -> (R, PagesRead) {
         let mut reader = GroupReader {
-            reader: PageReader::new(&*self.storage, self.identity),
+            reader: PageReader::of_groups(&*self.storage, self.identity),
             places: &self.places,
             lost: BTreeSet::new(),
         };

@@ -8,6 +8,7 @@ mod auth;
 mod behind_nginx;
 mod checklist;
 mod client;
+mod cold;
 mod cors;
 mod crowds;
 mod dialect_2008;

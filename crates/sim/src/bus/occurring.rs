@@ -1,7 +1,7 @@
 //! What must occur over enough seeds.
 
 /// States that must occur over enough seeds, or the worlds prove less than they seem to.
-pub const MUST_OCCUR: [&str; 62] = [
+pub const MUST_OCCUR: [&str; 63] = [
     "a command waited for bodies",
     "a command was decided without due work that could not be read",
     "a dead letter went on to another queue",
@@ -59,6 +59,7 @@ pub const MUST_OCCUR: [&str; 62] = [
     "a transaction without an answer was not done",
     "an id was accepted again after its window",
     "messages were deleted at once",
+    "records were on pages alone",
     "states of sessions were cleared",
     "the lock of a session was lost",
     "the next session was accepted",

@@ -126,11 +126,13 @@ pub const OF_STORAGE: [Planted; 47] = [
 ];
 
 /// The bugs of bus queues.
-pub const OF_BUS: [Planted; 43] = [
+pub const OF_BUS: [Planted; 45] = [
     Planted::seams(
         "BusChangedSessionKeepsPage",
         pages::changed_session_keeps_page,
     ),
+    Planted::seams("BusChangedRunKeepsPage", pages::changed_run_keeps_page),
+    Planted::seams("BusEvictedAtAnyTime", pages::evicted_at_any_time),
     Planted::line("UnreadRemoved", Bug::UnreadRemoved),
     Planted::line("DueHoldsBack", Bug::DueHoldsBack),
     Planted::line("BusSessionShared", Bug::BusSessionShared),

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use kew_broker::{Rejection, Reply, Source};
 use kew_engine::bus::{BusCommand, BusMessage, BusQueueOptions, Receives};
-use kew_engine::{Class, Command, EntityName, Group, RunLength, SequenceNumber, Touches};
+use kew_engine::{Class, Command, EntityName, Group, RunLength, SequenceNumber, Slots, Touches};
 use kew_log::JobKind;
 
 use super::World;
@@ -33,7 +33,7 @@ pub(super) struct Waits {
 
 /// What jobs were loading, and how many calls of the disk had failed.
 pub(super) struct BeforeLoad {
-    loading: BTreeSet<Group>,
+    loading: BTreeSet<(Group, Slots)>,
     failed_calls: u64,
 }
 
@@ -41,6 +41,15 @@ impl World {
     /// Takes records out of memory, from time to time: of each run, or of none.
     pub(super) fn take_out_of_memory(&mut self) {
         let per_mille = self.swarm.cold_per_mille;
+        let is_cold = self.partition.state().may_be_cold();
+        // Nothing but a limit takes them out, or a start with one, and there are no storage queues.
+        if per_mille == 0
+            && self.swarm.queues == 0
+            && is_cold
+            && let Some(bus) = &mut self.bus
+        {
+            bus.checker.note("records were on pages alone");
+        }
         if per_mille == 0 || !self.cold.happens(per_mille) {
             return;
         }
@@ -83,7 +92,7 @@ impl World {
             return;
         };
         let ended = loading.difference(self.partition.loading());
-        self.unread.extend(ended.map(|group| group.entity));
+        self.unread.extend(ended.map(|(group, _)| group.entity));
     }
 
     /// Whether all due work that comes before a command of the last turn could be read.

@@ -11,6 +11,7 @@ use kew_log::{Body, BodyError, BootTime, Job};
 
 use super::{DESCRIPTOR_PAUSE_MS, Evacuation, Moved, PACE_MS};
 use crate::partition::batch::{Batch, Writing};
+use crate::partition::loads::Asker;
 use crate::partition::space::Space;
 use crate::partition::{Partition, to_log};
 
@@ -95,8 +96,8 @@ impl<T> Partition<T> {
         }
         self.make_ready(found, &whole);
         if is_without_descriptors {
+            self.give_up_search();
             let evacuation = &mut self.maintenance.evacuation;
-            evacuation.give_up();
             evacuation.not_before = now.plus_ms(DESCRIPTOR_PAUSE_MS);
             self.maintenance.look_soon(now);
         }
@@ -157,7 +158,7 @@ impl<T> Partition<T> {
             {
                 evacuation.let_rest(victim.first, boot);
             }
-            evacuation.give_up();
+            self.give_up_search();
             return;
         }
         if needed > room_bytes {
@@ -175,7 +176,7 @@ impl<T> Partition<T> {
         let missing = turn.prepare(&command, &mut Tries::default());
         if !missing.is_empty() {
             // It moves what is still in its place when that was read.
-            let put_off = self.loads.ask(&missing, boot);
+            let put_off = self.loads.ask(Asker::Evacuation, &missing);
             let evacuation = &mut self.maintenance.evacuation;
             evacuation.ready = Some((command, needed));
             evacuation.step_at = Some(boot.plus_ms(PACE_MS).max(put_off.unwrap_or_default()));

@@ -1,6 +1,6 @@
-use kew_engine::BodyLocation;
 use kew_engine::bus::{BusCommand, ReceiveMode};
 use kew_engine::storage::{Metadata, StorageCommand};
+use kew_engine::{BodyLocation, Group};
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn missing_of(command: &Command) -> Missing {
     let mut missing = Missing::default();
     missing.bodies.insert(BodyLocation::default());
     if !command.describe().needs_bodies {
-        missing.groups.insert(Group::default());
+        missing.add(Group::default(), 1);
     }
     missing
 }
@@ -60,7 +60,7 @@ impl Waiting {
     }
 
     fn there(&mut self, ticket: u32) {
-        self.lanes.note_read(Group::default());
+        self.lanes.note_records(self.ids[&ticket]);
         self.lanes.note_bodies(self.ids[&ticket]);
     }
 
@@ -252,13 +252,12 @@ fn a_receiver_that_misses_records_too_holds_writers_back() {
     w.there(1);
     let first = w.lanes.take_front().unwrap();
     let mut missing = Missing::default();
-    let group = Group::default();
-    missing.groups.insert(group);
+    missing.add(Group::default(), 1);
     w.lanes.wait(first, Source::numbered(1), &missing);
     assert!(w.is_held_back(2, settle("a")));
     w.enter(2, 3, settle("a"), false);
     assert_eq!(w.decide(), [2]);
-    w.lanes.note_read(group);
+    w.lanes.note_records(w.ids[&1]);
     // Its records are there. It misses bodies again, and writers go on.
     let first = w.lanes.take_front().unwrap();
     let mut missing = Missing::default();

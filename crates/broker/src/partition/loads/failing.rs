@@ -58,7 +58,10 @@ impl FailingGroups {
     }
 
     /// Begins the pauses of what failed since the last turn, and returns that.
-    pub(super) fn begin_turn(&mut self, until: BootTime) -> Vec<Group> {
+    pub(super) fn begin_turn(&mut self, now: BootTime, until: BootTime) -> Vec<Group> {
+        if !self.groups.is_empty() {
+            self.forget_old(now);
+        }
         let failed = std::mem::take(&mut self.failed);
         for group in &failed {
             if let Some(failing) = self.groups.get_mut(group) {
@@ -78,8 +81,12 @@ impl FailingGroups {
         self.fail(group).is_lost = why == Unread::Lost;
     }
 
-    /// Notes that the sectors of a group could not be read. Returns what that means by now.
-    pub(super) fn note_bad_sectors(&mut self, group: Group) -> Unread {
+    /// Notes that the sectors of a group could not be read. Returns what that means by now. What was being read when they
+    /// failed for others was no other try.
+    pub(super) fn note_bad_sectors(&mut self, group: Group, now: BootTime) -> Unread {
+        if let Some(failing) = self.put_off(group, now) {
+            return failing.why();
+        }
         let failing = self.fail(group);
         failing.bad_sectors += 1;
         failing.why()
@@ -97,14 +104,58 @@ impl FailingGroups {
         failing
     }
 
-    /// Forgets a group: it was read.
-    pub(super) fn end(&mut self, group: Group) {
-        self.groups.remove(&group);
+    /// Forgets a group: it was read. If messages of it are lost, others of it can be read.
+    pub(super) fn end(&mut self, group: Group, now: BootTime) {
+        if self.put_off(group, now).is_none_or(|it| !it.is_lost) {
+            self.groups.remove(&group);
+        }
     }
 
     /// Forgets what nobody has tried again for long.
-    pub(super) fn forget_old(&mut self, now: BootTime) {
+    fn forget_old(&mut self, now: BootTime) {
         let is_old = |it: &Failing| it.until.plus_ms(KEPT_MS).has_passed(now);
         self.groups.retain(|_, it| !is_old(it));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> BootTime {
+        BootTime::default().plus_ms(ms)
+    }
+
+    /// Reads that were under way together are one try.
+    #[test]
+    fn sectors_are_bad_after_three_tries_with_pauses() {
+        let (mut failing, group) = (FailingGroups::default(), Group::default());
+        for tries in 1..=FAILURES_MAX {
+            let now = at(u64::from(tries) * 2 * RETRY_INTERVAL_MS);
+            let until = now.plus_ms(RETRY_INTERVAL_MS);
+            let expected = match tries {
+                FAILURES_MAX => Unread::Lost,
+                _ => Unread::Now,
+            };
+            for _ in 0..5 {
+                assert_eq!(failing.note_bad_sectors(group, now), expected, "{tries}");
+            }
+            assert_eq!(failing.begin_turn(now, until), [group]);
+            assert_eq!(failing.note_bad_sectors(group, now), expected, "{tries}");
+            assert!(!failing.begins_pauses());
+        }
+        failing.end(group, at(100 * RETRY_INTERVAL_MS));
+        assert!(failing.is_empty());
+    }
+
+    #[test]
+    fn what_is_lost_stays_so_when_others_of_its_group_are_read() {
+        let (mut failing, group) = (FailingGroups::default(), Group::default());
+        failing.note(group, Unread::Lost);
+        failing.begin_turn(at(0), at(RETRY_INTERVAL_MS));
+        failing.end(group, at(1));
+        assert_eq!(failing.put_off(group, at(1)).unwrap().why(), Unread::Lost);
+        failing.end(group, at(RETRY_INTERVAL_MS));
+        assert!(failing.is_empty());
     }
 }

@@ -123,7 +123,7 @@ impl Turn<'_> {
                         // Due things of one queue come before those of the next one.
                         let left = budget.saturating_sub(*spent);
                         let due = self.missing_for_due(queue, left, by);
-                        missing.groups.extend(due.groups);
+                        missing.add_messages(due);
                     }
                 }
             }
@@ -158,7 +158,7 @@ impl Turn<'_> {
             let left = budget - *spent;
             let due = self.missing_for_due(queue, left, by);
             if !due.is_empty() {
-                missing.groups.extend(due.groups);
+                missing.add_messages(due);
                 return;
             }
             match self.do_next_due(queue, left, by) {
@@ -214,7 +214,8 @@ impl Turn<'_> {
             // Its ready messages do not expire.
             let first = backlog.table().first_ready();
             if let Some(number) = first.filter(|_| by == By::Tick) {
-                backlog.ask(entity, number, missing);
+                // The next ones are copied next.
+                backlog.table().ask_near(entity, number, missing);
             }
             return;
         }
@@ -402,7 +403,11 @@ impl Turn<'_> {
     ) {
         let (backlog, now) = (&queue.backlog, self.now());
         let ready = backlog.ready_seen(session, now);
-        Walk::for_count(count).ask(backlog, entity, ready, missing, |(_, entry)| {
+        let walk = match session {
+            0 => Walk::for_count(count),
+            _ => Walk::for_count(count).scattered(),
+        };
+        walk.ask(backlog, entity, ready, missing, |(_, entry)| {
             entry.map(|entry| !entry.record.expires_at.has_passed(now))
         });
     }
@@ -427,6 +432,10 @@ impl Turn<'_> {
             Some(None) => return,
             Some(Some((number, _))) => Some(number),
             None => None,
+        };
+        let walk = match session {
+            Some(_) => walk.scattered(),
+            None => walk,
         };
         // The decision looks at the one at which it ends.
         let messages = backlog.walk_seen(session, range.from);

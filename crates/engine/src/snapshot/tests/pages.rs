@@ -144,6 +144,7 @@ impl Store {
 
 mod cold;
 mod golden;
+mod hand;
 mod healed;
 mod ids;
 mod passed_over;

@@ -54,7 +54,8 @@ impl Turn<'_> {
         let shown = backlog.timed().iter();
         let shown = shown.take_while(|(due_at, _)| due_at.has_passed(now));
         let shown = shown.filter_map(|(_, number)| backlog.table().seen(*number));
-        Walk::for_count(count).ask(backlog, entity, shown, missing, is_there);
+        let walk = Walk::for_count(count).scattered();
+        walk.ask(backlog, entity, shown, missing, is_there);
     }
 
     fn ask_named(&self, queue: &EntityName, message: Token, missing: &mut Missing) {

@@ -287,7 +287,7 @@ fn copies_beside_patches_leave_memory() {
     queue.restart(ROOM);
     queue.lease(1..512);
     queue.read(520..600);
-    assert_eq!(queue.resident(), (128, 3));
+    assert_eq!(queue.resident(), (80, 3));
     assert_eq!(queue.sweep(), 1);
     assert_eq!(queue.resident(), (0, 3));
     assert_eq!(queue.sweep(), 0);
