@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use kew_scaling::Instances;
 
+use super::proc;
 use super::readiness::Readiness;
-use super::{proc, process_of};
+use super::token::process_of;
 use crate::act::state::records;
 use crate::act::{ActError, Happened, Target};
 use crate::config::{Group, OwnPage, Process};

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
+use super::token::checked;
 use super::*;
 use crate::config::{Config, TargetConfig};
 
