@@ -93,7 +93,8 @@ fn lacking(locked: &BTreeMap<String, BTreeSet<String>>, folders: &[&str]) -> Vec
 }
 
 fn text_of(apart: &str) -> String {
-    fs::read_to_string(root().join(apart).join("Cargo.lock")).unwrap()
+    let file = root().join(apart).join("Cargo.lock");
+    fs::read_to_string(file).expect("a lock file is committed")
 }
 
 #[test]

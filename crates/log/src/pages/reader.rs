@@ -93,9 +93,12 @@ pub struct PageReader<'a> {
     lost: BTreeMap<String, FormatError>,
     /// Whether several groups of a page are read, one after the other.
     reads_whole: bool,
-    /// The bytes of the page that was read last, of each copy. `None` if they cannot be read together.
-    whole: BTreeMap<String, (PagePlace, Option<Arc<[u8]>>)>,
+    /// The page that was read last, of each copy.
+    whole: BTreeMap<String, (PagePlace, WholePage)>,
 }
+
+/// All bytes of a page. `None` if they cannot be read together.
+type WholePage = Option<Arc<[u8]>>;
 
 #[derive(Clone)]
 struct OpenFile {
@@ -137,7 +140,7 @@ struct At<'a> {
     seal: Seal,
     place: PagePlace,
     /// All of its bytes, if they were read together.
-    whole: Option<Arc<[u8]>>,
+    whole: WholePage,
 }
 
 impl<'a> PageReader<'a> {
@@ -357,7 +360,7 @@ impl<'a> PageReader<'a> {
     }
 
     /// All bytes of a small page, if they can be read together: a bad sector concerns only the group in it.
-    fn whole(&mut self, file: &OpenFile, name: &str, place: PagePlace) -> Option<Arc<[u8]>> {
+    fn whole(&mut self, file: &OpenFile, name: &str, place: PagePlace) -> WholePage {
         if !self.reads_whole || place.size_bytes > WHOLE_SIZE_BYTES {
             return None;
         }
@@ -369,7 +372,7 @@ impl<'a> PageReader<'a> {
         let mut bytes = vec![0; memory_size(place.size_bytes.into())];
         let count = storage::read_at(&*file.file, name, &mut bytes, place.offset.into());
         let is_read = count.is_ok_and(|count| count == bytes.len());
-        let bytes: Option<Arc<[u8]>> = is_read.then(|| bytes.into());
+        let bytes: WholePage = is_read.then(|| bytes.into());
         if self.whole.len() >= OPEN_MAX {
             self.whole.clear();
         }
