@@ -48,7 +48,7 @@ impl Cold {
             wire.send(sent).await.check_status(201);
         }
         broker.stop();
-        let broker = start(Some(0), 1 << 10);
+        let broker = start(Some(0), 64 << 10);
         let wire = Door::with_broker(broker.clone()).connect();
         Self { broker, wire }
     }
