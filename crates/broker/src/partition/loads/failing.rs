@@ -84,8 +84,10 @@ impl FailingGroups {
     /// Notes that the sectors of a group could not be read. Returns what that means by now. What was being read when they
     /// failed for others was no other try.
     pub(super) fn note_bad_sectors(&mut self, group: Group, now: BootTime) -> Unread {
-        if let Some(failing) = self.put_off(group, now) {
-            return failing.why();
+        if let Some(why) = self.put_off(group, now).map(Failing::why) {
+            // Due work that was let in only now has asked for it, and rests until the pause is over.
+            self.failed.push(group);
+            return why;
         }
         let failing = self.fail(group);
         failing.bad_sectors += 1;
@@ -140,9 +142,9 @@ mod tests {
             for _ in 0..5 {
                 assert_eq!(failing.note_bad_sectors(group, now), expected, "{tries}");
             }
-            assert_eq!(failing.begin_turn(now, until), [group]);
+            assert_eq!(failing.begin_turn(now, until), [group; 5]);
             assert_eq!(failing.note_bad_sectors(group, now), expected, "{tries}");
-            assert!(!failing.begins_pauses());
+            assert_eq!(failing.begin_turn(now, until), [group], "who asked rests");
         }
         failing.end(group, at(100 * RETRY_INTERVAL_MS));
         assert!(failing.is_empty());

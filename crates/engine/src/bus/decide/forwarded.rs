@@ -256,7 +256,8 @@ fn units_of(count: u64, per_unit: u64) -> u32 {
 
 /// Whether the ids of messages that are forwarded to an entity are looked up.
 ///
-/// Source: docs/topics.md; the service's documentation of duplicate detection does not say it of queues.
+/// A queue looks none up: its messages may come back to it by way of another queue, and would be lost as duplicates of
+/// themselves (docs/service-bus.md, *Known differences*).
 fn looks_up(to: &BusQueue) -> bool {
     to.role == Role::Topic && to.options.duplicate_window_ms.is_some()
 }
