@@ -23,20 +23,20 @@ const ANSWERED_BEFORE_DURABLE: Planted =
 const LIVE_SEGMENT_RETIRED: Planted =
     Planted::seams("LiveSegmentRetired", history::live_segment_retired);
 
-/// Bugs below the partition, which the suites of the disk catch too.
-pub const BELOW_THE_PARTITION: [Planted; 11] = [
+/// Bugs below the partition that power cuts show.
+pub const OF_POWER_CUTS: [Planted; 8] = [
     COMMIT_NOT_SYNCED,
     PAGES_NOT_SYNCED,
-    SYNC_TRIED_AGAIN,
     DIRECTORY_NOT_SYNCED,
-    FULL_DISK_IGNORED,
     OLD_RECORDS_TRUSTED,
     LAST_EVENT_OF_BATCH_DROPPED,
     TAIL_NOT_COPIED,
-    FAILURE_IGNORED,
     ANSWERED_BEFORE_DURABLE,
     LIVE_SEGMENT_RETIRED,
 ];
+
+/// Those that only failing calls show.
+pub const OF_FAILING_CALLS: [Planted; 3] = [SYNC_TRIED_AGAIN, FULL_DISK_IGNORED, FAILURE_IGNORED];
 
 /// A bug that only bit rot shows.
 pub const OF_SCRUB: Planted = Planted::line("SegmentNotScrubbed", Bug::SegmentNotScrubbed);

@@ -23,8 +23,8 @@ mod waiting;
 use kew_planted::{Bug, Hook};
 
 pub use lists::{
-    BELOW_THE_PARTITION, CONTROLS, OF_BUS, OF_DAMAGED_TOPICS, OF_PROOF, OF_SCRUB, OF_STORAGE,
-    OF_TOPICS,
+    CONTROLS, OF_BUS, OF_DAMAGED_TOPICS, OF_FAILING_CALLS, OF_POWER_CUTS, OF_PROOF, OF_SCRUB,
+    OF_STORAGE, OF_TOPICS,
 };
 
 /// A realistic bug.
