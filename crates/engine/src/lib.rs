@@ -17,7 +17,6 @@
 )]
 
 mod bodies;
-mod bodies_within;
 mod catalogue;
 mod command;
 mod describe;
@@ -42,8 +41,7 @@ pub mod bus;
 pub mod storage;
 pub mod wire;
 
-pub use bodies::{BodyCursor, FoundBodies, FoundBody};
-pub use bodies_within::{BodyOwner, NeededBody};
+pub use bodies::{BodyCursor, BodyOwner, FoundBodies, FoundBody, NeededBodies, NeededBody};
 pub use catalogue::{
     AccountQuota, AccountRecord, AccountSecret, AccountUsage, Class, InvalidAccountSecret,
     QuotaLimit, Scope, Touches, Writes,

@@ -379,12 +379,12 @@ impl<T> Partition<T> {
     /// Ends a search, and what it has asked for.
     fn give_up_search(&mut self) {
         self.maintenance.evacuation.give_up();
-        self.loads.release_evacuation();
+        self.loads.release_walk(Asker::Evacuation);
     }
 
     /// A search has seen everything. Messages may have gone to entities that it had passed: then there is another one.
     fn end_search(&mut self, now: BootTime) {
-        self.loads.release_evacuation();
+        self.loads.release_walk(Asker::Evacuation);
         let evacuation = &mut self.maintenance.evacuation;
         evacuation.step_at = Some(now);
         evacuation.pins.clear();

@@ -99,12 +99,14 @@ impl<T> Partition<T> {
             loads,
             maintenance,
             eviction,
+            scrub,
             ..
         } = self;
         let pins = Pins {
             lanes,
             loads,
             evacuation: &maintenance.evacuation,
+            scrub,
         };
         let may = |run, page, leaving| may_leave(log, page, leaving) && !pins.has(run);
         let evicted = state.evict(&mut eviction.hand, eviction.pass, TURN_STEPS, may);

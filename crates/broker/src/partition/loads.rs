@@ -24,6 +24,7 @@ use super::evacuation::Evacuation;
 use super::eviction::may_leave;
 use super::lanes::{Candidate, Lanes};
 use super::rests::Rests;
+use super::scrub::Scrubbing;
 use super::space::Space;
 use super::{Partition, Rejection, Reply, to_log};
 use crate::{Source, Target};
@@ -191,8 +192,13 @@ impl Loads {
     }
 
     /// Drops what a search for bodies has asked for.
-    pub(super) fn release_evacuation(&mut self) {
-        self.wants.release(Asker::Evacuation);
+    pub(super) fn release_walk(&mut self, asker: Asker) {
+        self.wants.release(asker);
+    }
+
+    /// Whether everything was read that an asker wants, or cannot be read.
+    pub(super) fn has_got(&self, asker: Asker) -> bool {
+        self.wants.is_done(asker)
     }
 
     /// Whether records of a run stay in memory, because they were read for a decision or will be.
@@ -399,7 +405,7 @@ impl<T> Partition<T> {
             match asker {
                 Asker::Command(id) => self.lanes.note_records(id),
                 Asker::DueWork(entity) => self.loads.rests.end_read(entity, &mut self.state),
-                Asker::Evacuation => {}
+                Asker::Evacuation | Asker::Scrub => {}
             }
         }
     }
@@ -478,7 +484,9 @@ impl<T> Partition<T> {
                 }
                 Asker::Command(id) => self.reject_unread(id, replies),
                 // They ask again.
-                Asker::DueWork(_) | Asker::Evacuation => self.loads.wants.release(asker),
+                Asker::DueWork(_) | Asker::Evacuation | Asker::Scrub => {
+                    self.loads.wants.release(asker)
+                }
             }
         }
     }
@@ -575,12 +583,14 @@ impl<T> Partition<T> {
             lanes,
             loads,
             maintenance,
+            scrub,
             ..
         } = self;
         let pins = Pins {
             lanes,
             loads,
             evacuation: &maintenance.evacuation,
+            scrub,
         };
         state.evict_if(|run, page, leaving| {
             !pins.has(run) && is_chosen(run.0, may_leave(log, page, leaving))
@@ -593,12 +603,16 @@ pub(super) struct Pins<'a, T> {
     pub(super) lanes: &'a Lanes<T>,
     pub(super) loads: &'a Loads,
     pub(super) evacuation: &'a Evacuation,
+    pub(super) scrub: &'a Scrubbing,
 }
 
 impl<T> Pins<'_, T> {
     /// Whether something that is not done yet has asked for a run.
     pub(super) fn has(&self, run: RunId) -> bool {
-        self.lanes.is_pinned(run) || self.loads.is_pinned(run) || self.evacuation.is_pinned(run)
+        self.lanes.is_pinned(run)
+            || self.loads.is_pinned(run)
+            || self.evacuation.is_pinned(run)
+            || self.scrub.is_pinned(run)
     }
 }
 

@@ -12,15 +12,17 @@
 //! A page of which both copies are damaged, and whose messages are nowhere else, stays as it is: no snapshot can be written
 //! without it. So the report counts such pages, because a start that has to read one needs a repair.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Range;
+mod search;
 
-use kew_engine::{BodyLocation, BodyOwner, EntityName, Hold, NeededBody, Timestamp};
+use std::collections::{BTreeSet, VecDeque};
+
+use kew_engine::{BodyOwner, EntityName, NeededBody, RunId, Timestamp};
 use kew_log::{
     Body, BodyError, BootTime, LogPosition, PageDamage, PagesRead, Scrub, ScrubCursor, ScrubDamage,
     Scrubbed,
 };
 
+use self::search::Search;
 use super::{Partition, to_log};
 
 /// How long after the beginning of a pass the next one begins, unless the pass takes longer. The first one begins
@@ -29,9 +31,6 @@ const PASS_INTERVAL_MS: u64 = 24 * 3600 * 1000;
 
 /// How many damaged places, and how many damaged messages, are listed. All are counted.
 const LISTED_MAX: usize = 1000;
-
-/// How many messages near damage wait to be read: those of some 20 of the largest batches.
-const SUSPECTS_MAX: usize = 100_000;
 
 /// How many bodies one job reads.
 const BODIES_AT_ONCE: usize = 64;
@@ -166,7 +165,9 @@ pub(super) struct Scrubbing {
     /// Damage of pages that loads have found, each place once.
     loaded: Listed<ScrubDamage>,
     loaded_places: BTreeSet<(String, u64)>,
-    /// Bodies that lie in damaged records: all that has each of them.
+    /// Looks for what has bytes in the damaged records of the file that was read last.
+    search: Option<Search>,
+    /// Bodies that lie in such records: all that has each of them.
     suspects: VecDeque<Vec<NeededBody>>,
     /// A file of this pass was not read for lack of a descriptor.
     is_incomplete: bool,
@@ -204,6 +205,13 @@ impl<T> Listed<T> {
     }
 }
 
+impl Scrubbing {
+    /// Whether records of a run are needed for the search.
+    pub(super) fn is_pinned(&self, run: RunId) -> bool {
+        self.search.as_ref().is_some_and(|it| it.is_pinned(run))
+    }
+}
+
 impl Default for Scrubbing {
     fn default() -> Self {
         Self {
@@ -217,6 +225,7 @@ impl Default for Scrubbing {
             found: Findings::default(),
             loaded: Listed::default(),
             loaded_places: BTreeSet::new(),
+            search: None,
             suspects: VecDeque::new(),
             is_incomplete: false,
             avoided: None,
@@ -231,15 +240,24 @@ impl<T> Partition<T> {
         if self.stopped || !self.may_scrub() {
             return None;
         }
+        if !self.search_damaged() {
+            return None;
+        }
         let work = self.next_bodies().or_else(|| self.next_file())?;
         self.scrub.is_out = true;
         Some(ScrubJob(work))
     }
 
-    /// When the next pass begins. `None` while one goes on.
+    /// When the next step is due that follows from no job: of a search, or a pass that begins. `None` while a job goes on,
+    /// or the read of what a search needs.
     pub fn next_scrub_at(&self) -> Option<BootTime> {
-        let is_between = self.may_scrub() && self.scrub.cursor.is_none();
-        is_between.then_some(self.scrub.next_pass_at)
+        if !self.may_scrub() {
+            return None;
+        }
+        match &self.scrub.search {
+            Some(search) => self.has_read_searched().then_some(search.not_before()),
+            None => (self.scrub.cursor.is_none()).then_some(self.scrub.next_pass_at),
+        }
     }
 
     fn may_scrub(&self) -> bool {
@@ -309,8 +327,7 @@ impl<T> Partition<T> {
     /// Notes the damage in one file.
     fn note_damage(&mut self, places: Vec<ScrubDamage>) {
         let damaged = places.iter().filter_map(|place| place.positions.clone());
-        let damaged: Vec<_> = damaged.collect();
-        self.suspect(&damaged);
+        self.scrub.search = Search::of(damaged.collect());
         let lasting = |place: &ScrubDamage| place.is_certain && !place.is_repaired;
         for place in places.into_iter().filter(lasting) {
             match &place.positions {
@@ -351,32 +368,6 @@ impl<T> Partition<T> {
 
     fn avoid_before(&mut self, position: LogPosition) {
         self.scrub.avoided = self.scrub.avoided.max(Some(position));
-    }
-
-    /// Finds what has bytes in damaged records of one file, which are in order. One walk over all runs finds all of it.
-    fn suspect(&mut self, damaged: &[Range<LogPosition>]) {
-        let (Some(first), Some(last)) = (damaged.first(), damaged.last()) else {
-            return;
-        };
-        if first.start >= last.end {
-            return;
-        }
-        let near = self
-            .state
-            .bodies_within(first.start.as_u64()..last.end.as_u64());
-        let suspects = near.filter(|needed| {
-            let at = LogPosition::new(needed.body.record);
-            let before = damaged.partition_point(|range| range.end <= at);
-            damaged.get(before).is_some_and(|range| range.contains(&at))
-        });
-        let waiting: usize = self.scrub.suspects.iter().map(Vec::len).sum();
-        let room = SUSPECTS_MAX.saturating_sub(waiting);
-        let mut by_place = BTreeMap::<BodyLocation, Vec<NeededBody>>::new();
-        for needed in suspects.take(room) {
-            let place = needed.body.with(Hold::Alone);
-            by_place.entry(place).or_default().push(needed);
-        }
-        self.scrub.suspects.extend(by_place.into_values());
     }
 
     /// Writes snapshots until no start needs what is damaged: two that are whole, behind it. On a full disk only those are

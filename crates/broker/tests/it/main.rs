@@ -26,6 +26,7 @@ mod repair;
 mod resident;
 mod resident_bus;
 mod scrub;
+mod scrub_cold;
 mod shared_bodies;
 mod support;
 mod topics;

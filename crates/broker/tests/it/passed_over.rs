@@ -39,12 +39,12 @@ pub(crate) fn on_pages(mut driver: Driver, other: Command) -> FaultyStorage {
     driver.storage.kill()
 }
 
-fn snapshot(driver: &mut Driver) {
+pub(crate) fn snapshot(driver: &mut Driver) {
     driver.partition.snapshot();
     driver.jobs(&mut Vec::new());
 }
 
-fn create_named(name: &str) -> Command {
+pub(crate) fn create_named(name: &str) -> Command {
     Command::Storage(StorageCommand::CreateQueue {
         queue: named(name),
         metadata: Metadata::default(),

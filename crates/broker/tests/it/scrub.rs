@@ -13,7 +13,7 @@ use crate::partition::{Driver, options};
 use crate::support::{create, queue, receive, send};
 
 /// Reads everything once, and lets the partition do what follows from that.
-fn scrub(driver: &mut Driver) -> ScrubReport {
+pub(crate) fn scrub(driver: &mut Driver) -> ScrubReport {
     let passes = driver.partition.scrub_report().passes;
     driver.now = driver.now.plus_ms(24 * 3600 * 1000);
     driver.rest();
@@ -33,7 +33,7 @@ fn scrub(driver: &mut Driver) -> ScrubReport {
 }
 
 /// Where some bytes are on the disk.
-fn find(storage: &FaultyStorage, prefix: &str, wanted: &[u8]) -> Vec<(String, u64)> {
+pub(crate) fn find(storage: &FaultyStorage, prefix: &str, wanted: &[u8]) -> Vec<(String, u64)> {
     let files = storage.files().into_iter();
     let files = files.filter(|(name, _)| name.starts_with(prefix));
     let mut found = Vec::new();

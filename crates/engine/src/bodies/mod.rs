@@ -1,4 +1,6 @@
-//! Finds the bodies in a range of positions, a part at a time, to move them.
+//! Finds the bodies in a range of positions, a part at a time: to move them, or to say what needs them.
+
+mod within;
 
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
@@ -6,8 +8,10 @@ use std::ops::{ControlFlow, Range};
 use crate::bus::BusQueue;
 use crate::moves::{EVENTS_SIZE_BYTES, Holder, MovedBodies, moved_size_bytes};
 use crate::state::State;
-use crate::table::{Entry, Live, Missing, Table};
+use crate::table::{Entry, Group, Live, Missing, Table};
 use crate::vocabulary::{BodyLocation, Hold, Incarnation, Place, SequenceNumber};
+
+pub use within::{BodyOwner, NeededBodies, NeededBody};
 
 /// The most bytes that an event has of a move, without texts and without changes to properties: the place, the message
 /// and the two locations.
@@ -41,6 +45,16 @@ impl BodyCursor {
         Self {
             entity,
             next: Next::Messages(SequenceNumber::default()),
+        }
+    }
+}
+
+impl State {
+    /// Where a search continues that passes over a group.
+    pub fn behind(&self, group: Group) -> BodyCursor {
+        BodyCursor {
+            entity: group.entity,
+            next: Next::Messages(group.end(self.catalogue.run_length)),
         }
     }
 }
@@ -80,14 +94,28 @@ struct Search<'a> {
     positions: &'a Range<u64>,
     steps_left: u32,
     size_bytes_left: u64,
-    moved: &'a MovedBodies,
+    /// What has moved already. `None`: nothing is to move, and each holder of a body counts.
+    moved: Option<&'a MovedBodies>,
     found: Vec<FoundBody>,
     /// Those of them that other messages may have, too, and that have not moved yet.
     shared: BTreeSet<BodyLocation>,
     missing: Missing,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    fn new(live: &'a Live, positions: &'a Range<u64>, steps_left: u32) -> Self {
+        Self {
+            live,
+            positions,
+            steps_left,
+            size_bytes_left: u64::MAX,
+            moved: None,
+            found: Vec::new(),
+            shared: BTreeSet::new(),
+            missing: Missing::default(),
+        }
+    }
+
     /// Takes a step. Returns false if there is none left, or if enough was found.
     fn step(&mut self) -> bool {
         let may_go_on = self.steps_left > 0 && self.size_bytes_left > 0;
@@ -116,14 +144,14 @@ impl Search<'_> {
     /// Whether a body is stored already, or with one that was found. `None` if that cannot be noted: it is found by the next
     /// search.
     fn is_stored(&mut self, at: BodyLocation) -> Option<bool> {
-        if at.hold() == Hold::Alone {
+        let Some(moved) = self.moved.filter(|_| at.hold() != Hold::Alone) else {
             return Some(false);
-        }
+        };
         let place = at.with(Hold::Alone);
-        if self.moved.get(place).is_some() || self.shared.contains(&place) {
+        if moved.get(place).is_some() || self.shared.contains(&place) {
             return Some(true);
         }
-        let has_room = self.moved.has_room_for(self.shared.len() + 1);
+        let has_room = moved.has_room_for(self.shared.len() + 1);
         has_room.then(|| {
             self.shared.insert(place);
             false
@@ -157,16 +185,30 @@ impl State {
         (steps_max, size_bytes_max): (u32, u64),
         moved: &MovedBodies,
     ) -> FoundBodies {
-        let mut search = Search {
-            live: &self.catalogue.live,
-            positions,
-            steps_left: steps_max,
-            size_bytes_left: size_bytes_max.saturating_sub(EVENTS_SIZE_BYTES).max(1),
-            moved,
-            found: Vec::new(),
-            shared: BTreeSet::new(),
-            missing: Missing::default(),
-        };
+        let size_bytes_left = size_bytes_max.saturating_sub(EVENTS_SIZE_BYTES).max(1);
+        let search = Search::new(&self.catalogue.live, positions, steps_max);
+        self.search(
+            from,
+            Search {
+                size_bytes_left,
+                moved: Some(moved),
+                ..search
+            },
+        )
+    }
+
+    /// The same, however many bytes there are, with each message that has one: nothing is to move.
+    pub(crate) fn all_bodies_in(
+        &self,
+        positions: &Range<u64>,
+        from: BodyCursor,
+        steps_max: u32,
+    ) -> FoundBodies {
+        let search = Search::new(&self.catalogue.live, positions, steps_max);
+        self.search(from, search)
+    }
+
+    fn search(&self, from: BodyCursor, mut search: Search<'_>) -> FoundBodies {
         let mut cursor = Some(from);
         while let Some(at) = cursor
             && let Some(entity) = self.entity_from(at.entity)

@@ -633,3 +633,43 @@ fn a_search_notes_a_bounded_number_of_shared_bodies() {
     assert_eq!(shared(&moved), some);
     assert_eq!(shared(&MovedBodies::default()).len(), 6);
 }
+
+/// In parts of any size, and also if the range begins and ends within a unit.
+#[test]
+fn a_search_finds_all_that_needs_bytes_in_a_range() {
+    let mut partition = Partition::new();
+    partition.lease_and_schedule();
+    let live = partition.contents();
+    let places = partition.disk.bodies.keys();
+    let end = places.map(|at| at.record).max().unwrap();
+    for positions in [0..u64::MAX, 3001..end - 1500, 5000..5001, end..end] {
+        let mut before = None;
+        for steps in [4, 5, 7, 100, u32::MAX] {
+            let (mut needed, mut from) = (Vec::new(), BodyCursor::default());
+            loop {
+                let found = partition.state.bodies_within(&positions, from, steps);
+                assert!(found.missing.is_empty());
+                needed.extend(found.bodies);
+                let Some(next) = found.next else {
+                    break;
+                };
+                assert_ne!(next, from, "it goes on");
+                from = next;
+            }
+            assert!(needed.iter().all(|it| partition.state.needs(it)));
+            let bodies = needed
+                .iter()
+                .map(|it| partition.disk.bodies[&it.body].clone());
+            let within = partition.disk.bodies.iter();
+            let within = within.filter(|(at, _)| positions.contains(&at.record));
+            let expected = within.filter(|(_, body)| live.iter().any(|(_, it)| it == *body));
+            let mut bodies: Vec<_> = bodies.collect();
+            let mut expected: Vec<_> = expected.map(|(_, body)| body.clone()).collect();
+            bodies.sort();
+            expected.sort();
+            assert_eq!(bodies, expected);
+            let before = before.get_or_insert_with(|| needed.clone());
+            assert_eq!(*before, needed, "{steps} steps");
+        }
+    }
+}

@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
+use super::{BodyCursor, FoundBody};
+use crate::moves::Holder;
 use crate::state::State;
-use crate::table::Entry;
+use crate::table::{Entry, Missing};
 use crate::vocabulary::{BodyLocation, EntityName, SequenceNumber};
 
 /// Bytes of the log that a message or a session still needs.
@@ -26,39 +28,51 @@ pub enum BodyOwner {
     Session(String),
 }
 
+/// A part of a search for what needs bytes of the log.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NeededBodies {
+    /// In the order of entities and numbers.
+    pub bodies: Vec<NeededBody>,
+    /// Where to continue. `None` after the last entity.
+    pub next: Option<BodyCursor>,
+    /// The messages there whose records are to be read first, of one run.
+    pub missing: Missing,
+}
+
 impl State {
-    /// What has bytes in records of these positions, of messages whose records are in memory. Looks at all runs, and at messages of the runs that have bytes
-    /// nearby: about 20 ns for a run.
-    pub fn bodies_within(&self, positions: Range<u64>) -> impl Iterator<Item = NeededBody> + '_ {
-        let units = self.catalogue.live.units_of(&positions);
-        let near = units.clone();
-        let stored = self.storage.values().flat_map(move |queue| {
-            let messages = queue.backlog.messages_near(near.clone());
-            messages.map(|(number, message)| (&queue.name, number, vec![message.body]))
-        });
-        let bus = self.bus.values().flat_map(move |queue| {
-            let messages = queue.backlog.bodies_near(units.clone());
-            messages.map(|(number, bodies)| (&queue.name, number, bodies))
-        });
-        let within = positions.clone();
-        let of_messages = stored
-            .chain(bus)
-            .flat_map(move |(queue, number, mut bodies)| {
-                // Most of them lie elsewhere, and a name costs an allocation.
-                bodies.retain(|body: &BodyLocation| within.contains(&body.record));
-                bodies.into_iter().map(move |body| NeededBody {
-                    queue: queue.clone(),
-                    of: BodyOwner::Message(number),
-                    body,
-                })
-            });
-        let of_sessions = self.bus.session_states().map(|state| NeededBody {
-            queue: state.queue_name,
-            of: BodyOwner::Session(state.session.id.to_string()),
-            body: state.body,
-        });
-        let all = of_messages.chain(of_sessions);
-        all.filter(move |needed| positions.contains(&needed.body.record))
+    /// Finds what has bytes in records of these positions, from a cursor on.
+    ///
+    /// A step looks at an entity, a run, a message or a session; there must be more than three. Messages are looked at in
+    /// runs that have bytes nearby. It ends when the steps are used up, or at a message whose record is not in memory.
+    pub fn bodies_within(
+        &self,
+        positions: &Range<u64>,
+        from: BodyCursor,
+        steps_max: u32,
+    ) -> NeededBodies {
+        let units = self.units_around(positions);
+        let found = self.all_bodies_in(&units, from, steps_max);
+        let within = found.bodies.into_iter();
+        let within = within.filter(|body| positions.contains(&body.at.record));
+        NeededBodies {
+            bodies: within.filter_map(|body| self.needed(body)).collect(),
+            next: found.next,
+            missing: found.missing,
+        }
+    }
+
+    fn needed(&self, found: FoundBody) -> Option<NeededBody> {
+        let (entity, of) = match found.holder {
+            Holder::Message(place) => (place.entity, BodyOwner::Message(place.number)),
+            Holder::Session { queue, session } => (queue, BodyOwner::Session(session.into())),
+        };
+        let stored = self.storage.get(&entity).map(|queue| &queue.name);
+        let name = stored.or_else(|| Some(&self.bus.get(&entity)?.name))?;
+        Some(NeededBody {
+            queue: name.clone(),
+            of,
+            body: found.at,
+        })
     }
 
     /// Whether bytes that were needed still are. Those of a message whose record is not in memory are: a body that cannot be

@@ -7,14 +7,12 @@
 
 mod kept;
 
-use std::ops::RangeInclusive;
-
 use super::BusMessageState;
 use super::message::{self, Message};
 use super::session::Sessions;
 use crate::queues;
 use crate::table::{Entry, RunLength, Seen};
-use crate::vocabulary::{BodyLocation, SequenceNumber, Timestamp};
+use crate::vocabulary::{SequenceNumber, Timestamp};
 
 /// How many expired messages a receiver passes over at most before a tick has removed them. In a session, up to 128
 /// numbers are looked at for each, because a block says only how many of its messages are ready: at worst two million
@@ -274,15 +272,6 @@ impl Backlog {
 
     pub(crate) fn messages(&self) -> impl Iterator<Item = Message<'_>> {
         self.table().entries().map(Message::from)
-    }
-
-    /// The bodies of the messages of runs with bodies in these units of positions, of those whose records are in memory.
-    pub(crate) fn bodies_near(
-        &self,
-        units: RangeInclusive<u32>,
-    ) -> impl Iterator<Item = (SequenceNumber, Vec<BodyLocation>)> {
-        let bodies = |entry: Entry<'_>| (entry.number, entry.bodies().collect());
-        self.table().here_near(units).map(bodies)
     }
 }
 

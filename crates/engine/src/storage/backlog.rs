@@ -5,8 +5,6 @@
 
 pub(crate) mod expiry;
 
-use std::ops::RangeInclusive;
-
 use crate::effect::Standing;
 use crate::queues::{self, Profile};
 use crate::storage::message::Message;
@@ -103,14 +101,6 @@ impl Backlog {
     /// Every message, in the order of sequence numbers.
     pub(crate) fn messages(&self) -> impl Iterator<Item = (SequenceNumber, Message)> {
         self.table().entries().map(stored)
-    }
-
-    /// The messages of runs with bodies in these units of positions, of those whose records are in memory.
-    pub(crate) fn messages_near(
-        &self,
-        units: RangeInclusive<u32>,
-    ) -> impl Iterator<Item = (SequenceNumber, Message)> {
-        self.table().here_near(units).map(stored)
     }
 
     /// The messages from one number up to but not including another.

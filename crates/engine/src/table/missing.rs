@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::vocabulary::{BodyLocation, Incarnation};
+use super::RunLength;
+use crate::vocabulary::{BodyLocation, Incarnation, SequenceNumber};
 
 /// Messages that lie together in a page: 128 consecutive numbers of an entity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,6 +30,12 @@ impl Group {
             run: u64::MAX,
             index: usize::MAX,
         }
+    }
+
+    /// The number behind those of its messages.
+    pub(crate) fn end(&self, length: RunLength) -> SequenceNumber {
+        let in_run = ((self.index + 1) * length.slots_per_group()).min(length.slots());
+        SequenceNumber::named(length.first_of(self.run) + in_run as u64)
     }
 
     /// The run of its messages.

@@ -35,7 +35,6 @@ mod sweep;
 mod timed;
 
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use kew_planted::{Bug, is_planted};
@@ -516,12 +515,6 @@ impl Table {
 
     pub(crate) fn run(&self, index: u64) -> Option<&Run> {
         self.runs.get(index).map(Arc::as_ref)
-    }
-
-    /// The messages of the runs with bodies in these units of positions, as far as their records are in memory.
-    pub(crate) fn here_near(&self, units: RangeInclusive<u32>) -> impl Iterator<Item = Entry<'_>> {
-        let near = self.runs().filter(move |run| run.spread.touches(&units));
-        near.flat_map(Run::entries_here)
     }
 
     /// All runs, in order.

@@ -379,6 +379,7 @@ impl Run {
     }
 
     /// The messages whose records are in memory, in order.
+    #[cfg(test)]
     pub(crate) fn entries_here(&self) -> impl Iterator<Item = Entry<'_>> {
         self.live
             .iter_from(0)

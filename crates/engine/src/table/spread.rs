@@ -109,14 +109,6 @@ impl Spread {
         taken
     }
 
-    /// Whether bodies lie in any of these units.
-    pub(crate) fn touches(&self, units: &RangeInclusive<u32>) -> bool {
-        let first = self.0.partition_point(|(unit, _)| unit < units.start());
-        self.0
-            .get(first)
-            .is_some_and(|(unit, _)| units.contains(unit))
-    }
-
     /// Whether some of the bodies lie in a range of whole units.
     pub(crate) fn is_in(&self, unit: CountUnit, positions: &Range<u64>) -> bool {
         let mut units = self.0.iter().map(|(it, _)| unit.first_position(*it));

@@ -27,6 +27,8 @@ pub(in crate::partition) enum Asker {
     DueWork(Incarnation),
     /// Bodies move to another place.
     Evacuation,
+    /// A scrub looks for what has damaged bytes.
+    Scrub,
 }
 
 type Groups = BTreeMap<Group, Slots>;
@@ -94,7 +96,7 @@ impl Wants {
     pub(super) fn ask(&mut self, asker: Asker, groups: impl IntoIterator<Item = (Group, Slots)>) {
         match asker {
             Asker::Command(_) => {}
-            Asker::DueWork(_) | Asker::Evacuation => {
+            Asker::DueWork(_) | Asker::Evacuation | Asker::Scrub => {
                 if self.is_done(asker) {
                     self.release(asker);
                 }
