@@ -107,7 +107,17 @@ impl Loads {
 
     /// Whether a pause begins with the next turn.
     pub(super) fn awaits_turn(&self) -> bool {
-        self.failing.begins_pauses() || self.bodies.awaits_turn()
+        self.begins_pauses() || self.bodies.awaits_turn()
+    }
+
+    /// Whether a pause of records begins with it.
+    pub(super) fn begins_pauses(&self) -> bool {
+        self.failing.begins_pauses()
+    }
+
+    /// Why a group is not asked for now.
+    pub(super) fn why_failing(&self, group: Group) -> Option<Unread> {
+        Some(self.failing.put_off(group, self.now)?.why())
     }
 
     /// Whether something of this could not be read a moment ago.
@@ -197,7 +207,7 @@ impl Loads {
     }
 
     /// Whether everything was read that an asker wants, or cannot be read.
-    pub(super) fn has_got(&self, asker: Asker) -> bool {
+    pub(super) fn has_served(&self, asker: Asker) -> bool {
         self.wants.is_done(asker)
     }
 

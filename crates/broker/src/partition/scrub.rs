@@ -22,7 +22,8 @@ use kew_log::{
     Scrubbed,
 };
 
-use self::search::Search;
+use self::search::HolderSearch;
+use super::loads::Asker;
 use super::{Partition, to_log};
 
 /// How long after the beginning of a pass the next one begins, unless the pass takes longer. The first one begins
@@ -166,7 +167,7 @@ pub(super) struct Scrubbing {
     loaded: Listed<ScrubDamage>,
     loaded_places: BTreeSet<(String, u64)>,
     /// Looks for what has bytes in the damaged records of the file that was read last.
-    search: Option<Search>,
+    search: Option<HolderSearch>,
     /// Bodies that lie in such records: all that has each of them.
     suspects: VecDeque<Vec<NeededBody>>,
     /// A file of this pass was not read for lack of a descriptor.
@@ -237,10 +238,13 @@ impl<T> Partition<T> {
     /// The next job of the scrub, if one is due. There is one at a time, and none on a full disk: a file that is read
     /// keeps its space after it was removed.
     pub fn next_scrub(&mut self) -> Option<ScrubJob> {
+        if self.log.is_draining() {
+            self.suspend_search();
+        }
         if self.stopped || !self.may_scrub() {
             return None;
         }
-        if !self.search_damaged() {
+        if !self.has_searched() {
             return None;
         }
         let work = self.next_bodies().or_else(|| self.next_file())?;
@@ -248,14 +252,17 @@ impl<T> Partition<T> {
         Some(ScrubJob(work))
     }
 
-    /// When the next step is due that follows from no job: of a search, or a pass that begins. `None` while a job goes on,
-    /// or the read of what a search needs.
+    /// When the next pass begins, or the search of the one that goes on takes its next step. `None` if a job comes first, or
+    /// a read.
     pub fn next_scrub_at(&self) -> Option<BootTime> {
         if !self.may_scrub() {
             return None;
         }
         match &self.scrub.search {
-            Some(search) => self.has_read_searched().then_some(search.not_before()),
+            Some(search) => {
+                let is_served = self.loads.has_served(Asker::Scrub);
+                is_served.then_some(search.not_before())
+            }
             None => (self.scrub.cursor.is_none()).then_some(self.scrub.next_pass_at),
         }
     }
@@ -327,7 +334,11 @@ impl<T> Partition<T> {
     /// Notes the damage in one file.
     fn note_damage(&mut self, places: Vec<ScrubDamage>) {
         let damaged = places.iter().filter_map(|place| place.positions.clone());
-        self.scrub.search = Search::of(damaged.collect());
+        debug_assert!(
+            self.scrub.search.is_none(),
+            "no file is read during a search"
+        );
+        self.scrub.search = HolderSearch::of(damaged);
         let lasting = |place: &ScrubDamage| place.is_certain && !place.is_repaired;
         for place in places.into_iter().filter(lasting) {
             match &place.positions {
@@ -426,7 +437,8 @@ impl<T> Partition<T> {
         for findings in [&scrub.before, &scrub.found] {
             for body in &findings.bodies.first {
                 let is_new = bodies.insert((&body.file, body.offset, holder(&body.needed)));
-                if is_new && self.state.needs(&body.needed) {
+                let is_there = || self.log.body_in_file(to_log(body.needed.body)).is_some();
+                if is_new && self.state.needs(&body.needed) && is_there() {
                     report.bodies.push(body.clone());
                 }
             }

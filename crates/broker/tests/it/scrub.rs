@@ -22,6 +22,7 @@ pub(crate) fn scrub(driver: &mut Driver) -> ScrubReport {
         if let Some(job) = driver.partition.next_scrub() {
             driver.partition.scrubbed(job.run());
         }
+        driver.now = driver.now.plus_ms(10);
         driver.rest();
         jobs += 1;
         assert!(jobs < 1000, "it does not end");

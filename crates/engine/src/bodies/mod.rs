@@ -49,16 +49,6 @@ impl BodyCursor {
     }
 }
 
-impl State {
-    /// Where a search continues that passes over a group.
-    pub fn behind(&self, group: Group) -> BodyCursor {
-        BodyCursor {
-            entity: group.entity,
-            next: Next::Messages(group.end(self.catalogue.run_length)),
-        }
-    }
-}
-
 /// A body that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundBody {
@@ -88,31 +78,52 @@ pub struct FoundBodies {
     pub missing: Missing,
 }
 
+/// What a search is for.
+#[derive(Clone, Copy)]
+enum Purpose<'a> {
+    /// To move bodies. These have moved already.
+    Move(&'a MovedBodies),
+    /// To say what has bytes in records at these positions, which are in order.
+    Report {
+        records: &'a [Range<u64>],
+        /// Messages that cannot be read, by group.
+        unread: &'a BTreeSet<Group>,
+    },
+}
+
 /// What a part of a search may take, and what it has found.
 struct Search<'a> {
     live: &'a Live,
     positions: &'a Range<u64>,
     steps_left: u32,
     size_bytes_left: u64,
-    /// What has moved already. `None`: nothing is to move, and each holder of a body counts.
-    moved: Option<&'a MovedBodies>,
+    purpose: Purpose<'a>,
     found: Vec<FoundBody>,
     /// Those of them that other messages may have, too, and that have not moved yet.
     shared: BTreeSet<BodyLocation>,
     missing: Missing,
 }
 
-impl<'a> Search<'a> {
-    fn new(live: &'a Live, positions: &'a Range<u64>, steps_left: u32) -> Self {
-        Self {
-            live,
-            positions,
-            steps_left,
-            size_bytes_left: u64::MAX,
-            moved: None,
-            found: Vec::new(),
-            shared: BTreeSet::new(),
-            missing: Missing::default(),
+impl Search<'_> {
+    /// Whether it is for what lies there.
+    fn is_for(&self, at: BodyLocation) -> bool {
+        self.positions.contains(&at.record)
+            && match self.purpose {
+                Purpose::Move(_) => true,
+                Purpose::Report { records, .. } => {
+                    let before = records.partition_point(|range| range.end <= at.record);
+                    records
+                        .get(before)
+                        .is_some_and(|range| range.contains(&at.record))
+                }
+            }
+    }
+
+    /// Whether it passes over messages that are not in memory.
+    fn passes_over(&self, group: Group) -> bool {
+        match self.purpose {
+            Purpose::Move(_) => false,
+            Purpose::Report { unread, .. } => unread.contains(&group),
         }
     }
 
@@ -124,9 +135,6 @@ impl<'a> Search<'a> {
     }
 
     fn note(&mut self, holder: &Holder, at: BodyLocation, event_size_bytes: u64) {
-        if !self.positions.contains(&at.record) {
-            return;
-        }
         let found = FoundBody {
             holder: holder.clone(),
             at,
@@ -144,8 +152,9 @@ impl<'a> Search<'a> {
     /// Whether a body is stored already, or with one that was found. `None` if that cannot be noted: it is found by the next
     /// search.
     fn is_stored(&mut self, at: BodyLocation) -> Option<bool> {
-        let Some(moved) = self.moved.filter(|_| at.hold() != Hold::Alone) else {
-            return Some(false);
+        let moved = match self.purpose {
+            Purpose::Move(moved) if at.hold() != Hold::Alone => moved,
+            Purpose::Move(_) | Purpose::Report { .. } => return Some(false),
         };
         let place = at.with(Hold::Alone);
         if moved.get(place).is_some() || self.shared.contains(&place) {
@@ -185,30 +194,28 @@ impl State {
         (steps_max, size_bytes_max): (u32, u64),
         moved: &MovedBodies,
     ) -> FoundBodies {
-        let size_bytes_left = size_bytes_max.saturating_sub(EVENTS_SIZE_BYTES).max(1);
-        let search = Search::new(&self.catalogue.live, positions, steps_max);
-        self.search(
-            from,
-            Search {
-                size_bytes_left,
-                moved: Some(moved),
-                ..search
-            },
-        )
+        let size_bytes_max = size_bytes_max.saturating_sub(EVENTS_SIZE_BYTES).max(1);
+        let purpose = Purpose::Move(moved);
+        self.search(positions, from, (steps_max, size_bytes_max), purpose)
     }
 
-    /// The same, however many bytes there are, with each message that has one: nothing is to move.
-    pub(crate) fn all_bodies_in(
+    fn search(
         &self,
         positions: &Range<u64>,
         from: BodyCursor,
-        steps_max: u32,
+        (steps_left, size_bytes_left): (u32, u64),
+        purpose: Purpose<'_>,
     ) -> FoundBodies {
-        let search = Search::new(&self.catalogue.live, positions, steps_max);
-        self.search(from, search)
-    }
-
-    fn search(&self, from: BodyCursor, mut search: Search<'_>) -> FoundBodies {
+        let mut search = Search {
+            live: &self.catalogue.live,
+            positions,
+            steps_left,
+            size_bytes_left,
+            purpose,
+            found: Vec::new(),
+            shared: BTreeSet::new(),
+            missing: Missing::default(),
+        };
         let mut cursor = Some(from);
         while let Some(at) = cursor
             && let Some(entity) = self.entity_from(at.entity)
@@ -293,8 +300,13 @@ fn search_table(
                 return ControlFlow::Break(Next::Messages(number));
             }
             let Some(entry) = entry else {
+                if search.passes_over(table.group_of(entity, number)) {
+                    continue;
+                }
                 for (number, _) in run.seen_from(number) {
-                    table.ask(entity, number, &mut search.missing);
+                    if !search.passes_over(table.group_of(entity, number)) {
+                        table.ask(entity, number, &mut search.missing);
+                    }
                 }
                 return ControlFlow::Break(Next::Messages(number));
             };
@@ -303,7 +315,9 @@ fn search_table(
                 number: entry.number,
             });
             for body in entry.bodies() {
-                search.note(&holder, body, event_size_bytes(&entry));
+                if search.is_for(body) {
+                    search.note(&holder, body, event_size_bytes(&entry));
+                }
             }
         }
     }
@@ -325,7 +339,7 @@ fn search_sessions(
         if !search.step() {
             return ControlFlow::Break(Next::Sessions(number));
         }
-        if let Some(state) = session.state {
+        if let Some(state) = session.state.filter(|it| search.is_for(*it)) {
             let holder = Holder::Session {
                 queue: entity,
                 session: session.id(),

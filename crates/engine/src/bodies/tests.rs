@@ -646,8 +646,11 @@ fn a_search_finds_all_that_needs_bytes_in_a_range() {
         let mut before = None;
         for steps in [4, 5, 7, 100, u32::MAX] {
             let (mut needed, mut from) = (Vec::new(), BodyCursor::default());
+            let (records, unread) = ([positions.clone()], BTreeSet::new());
             loop {
-                let found = partition.state.bodies_within(&positions, from, steps);
+                let found = partition
+                    .state
+                    .bodies_within(&records, &unread, from, steps);
                 assert!(found.missing.is_empty());
                 needed.extend(found.bodies);
                 let Some(next) = found.next else {

@@ -1,18 +1,21 @@
-//! Which messages and states of sessions have their bytes in a range of the log: for reports of damage.
+//! Which messages and states of sessions have their bytes in records of the log: for reports of damage.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::{BodyCursor, FoundBody};
+use super::{BodyCursor, FoundBody, Purpose};
 use crate::moves::Holder;
 use crate::state::State;
-use crate::table::{Entry, Missing};
-use crate::vocabulary::{BodyLocation, EntityName, SequenceNumber};
+use crate::table::{Group, Missing};
+use crate::vocabulary::{BodyLocation, EntityName, Incarnation, SequenceNumber};
 
 /// Bytes of the log that a message or a session still needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NeededBody {
     /// The queue or sub-queue.
     pub queue: EntityName,
+    /// Which one of this name.
+    pub entity: Incarnation,
     /// The message or the session.
     pub of: BodyOwner,
     /// Where they are.
@@ -40,22 +43,26 @@ pub struct NeededBodies {
 }
 
 impl State {
-    /// Finds what has bytes in records of these positions, from a cursor on.
+    /// Finds what has bytes in records at these positions, which are in order, from a cursor on.
     ///
     /// A step looks at an entity, a run, a message or a session; there must be more than three. Messages are looked at in
     /// runs that have bytes nearby. It ends when the steps are used up, or at a message whose record is not in memory.
+    /// Those of `unread` are passed over.
     pub fn bodies_within(
         &self,
-        positions: &Range<u64>,
+        records: &[Range<u64>],
+        unread: &BTreeSet<Group>,
         from: BodyCursor,
         steps_max: u32,
     ) -> NeededBodies {
-        let units = self.units_around(positions);
-        let found = self.all_bodies_in(&units, from, steps_max);
-        let within = found.bodies.into_iter();
-        let within = within.filter(|body| positions.contains(&body.at.record));
+        let first = records.first().map_or(0, |range| range.start);
+        let end = records.last().map_or(0, |range| range.end);
+        let units = self.units_around(&(first..end));
+        let purpose = Purpose::Report { records, unread };
+        let found = self.search(&units, from, (steps_max, u64::MAX), purpose);
+        let bodies = found.bodies.into_iter();
         NeededBodies {
-            bodies: within.filter_map(|body| self.needed(body)).collect(),
+            bodies: bodies.filter_map(|body| self.needed(body)).collect(),
             next: found.next,
             missing: found.missing,
         }
@@ -70,31 +77,38 @@ impl State {
         let name = stored.or_else(|| Some(&self.bus.get(&entity)?.name))?;
         Some(NeededBody {
             queue: name.clone(),
+            entity,
             of,
             body: found.at,
         })
     }
 
-    /// Whether bytes that were needed still are. Those of a message whose record is not in memory are: a body that cannot be
-    /// read does not move.
+    /// Whether bytes that were needed still are. Those of a message whose record is not in memory may be, if its run has
+    /// bytes nearby.
     pub fn needs(&self, needed: &NeededBody) -> bool {
-        let Some(queue) = self.catalogue.find(&needed.queue) else {
+        let NeededBody { entity, body, .. } = needed;
+        if self.catalogue.find(&needed.queue) != Some(*entity) {
             return false;
-        };
-        let bus = self.bus.get(&queue);
+        }
+        let bus = self.bus.get(entity);
         match &needed.of {
             BodyOwner::Message(number) => {
-                let stored = self.storage.get(&queue).map(|it| it.backlog.table());
-                let table = stored.or_else(|| bus.map(|it| it.backlog.table()));
-                let has = |entry: Option<Entry<'_>>| {
-                    entry.is_none_or(|it| it.bodies().any(|body| body == needed.body))
+                let stored = self.storage.get(entity).map(|it| it.backlog.table());
+                let Some(table) = stored.or_else(|| bus.map(|it| it.backlog.table())) else {
+                    return false;
                 };
-                let seen = table.and_then(|table| table.seen(*number));
-                seen.is_some_and(|(_, entry)| has(entry))
+                match table.seen(*number) {
+                    Some((_, Some(entry))) => entry.bodies().any(|it| it == *body),
+                    Some((_, None)) => {
+                        let near = self.units_around(&(body.record..body.record + 1));
+                        table.has_bytes_near(*number, self.count_unit(), &near)
+                    }
+                    None => false,
+                }
             }
             BodyOwner::Session(id) => {
                 let session = bus.and_then(|queue| queue.backlog.sessions.find(id));
-                session.is_some_and(|(_, session)| session.state == Some(needed.body))
+                session.is_some_and(|(_, session)| session.state == Some(*body))
             }
         }
     }

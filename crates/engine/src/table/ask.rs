@@ -1,10 +1,11 @@
 //! What of a table is in memory: asked for, read from pages, and given back.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::cold::{GroupRead, GroupToRead, Taken};
 use super::missing::{Group, Missing, Slots};
-use super::{Entry, Leaving, Live, Resident, Table};
+use super::{CountUnit, Entry, Leaving, Live, Resident, Table};
 use crate::vocabulary::{Incarnation, PageNumber, SequenceNumber, Timestamp};
 
 /// A message of a walk. `None` if its record is not in memory.
@@ -84,6 +85,27 @@ impl Table {
     pub(crate) fn seen(&self, number: SequenceNumber) -> Option<Seen<'_>> {
         let run = self.run(self.length.run_of(number.as_u64()))?;
         run.seen(number)
+    }
+
+    /// The group of a message.
+    pub(crate) fn group_of(&self, entity: Incarnation, number: SequenceNumber) -> Group {
+        let number = number.as_u64();
+        Group {
+            entity,
+            run: self.length.run_of(number),
+            index: self.length.slot_of(number) / self.length.slots_per_group(),
+        }
+    }
+
+    /// Whether the run of a message has bytes in a range of whole units.
+    pub(crate) fn has_bytes_near(
+        &self,
+        number: SequenceNumber,
+        unit: CountUnit,
+        positions: &Range<u64>,
+    ) -> bool {
+        let run = self.run(self.length.run_of(number.as_u64()));
+        run.is_some_and(|run| run.spread().is_in(unit, positions))
     }
 
     /// When a message came, or an earlier time if its record is not in memory.

@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::RunLength;
-use crate::vocabulary::{BodyLocation, Incarnation, SequenceNumber};
+use crate::vocabulary::{BodyLocation, Incarnation};
 
 /// Messages that lie together in a page: 128 consecutive numbers of an entity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,12 +29,6 @@ impl Group {
             run: u64::MAX,
             index: usize::MAX,
         }
-    }
-
-    /// The number behind those of its messages.
-    pub(crate) fn end(&self, length: RunLength) -> SequenceNumber {
-        let in_run = ((self.index + 1) * length.slots_per_group()).min(length.slots());
-        SequenceNumber::named(length.first_of(self.run) + in_run as u64)
     }
 
     /// The run of its messages.

@@ -1,7 +1,9 @@
 //! Snapshots of a state of which records are on pages alone.
 
+use std::collections::BTreeSet;
+
 use super::*;
-use crate::bodies::BodyCursor;
+use crate::bodies::{BodyCursor, BodyOwner, NeededBody};
 use crate::moves::MovedBodies;
 use crate::state::{Hand, Pass};
 use crate::table::{Group, GroupRead, Missing, Resident, Slots, Taken};
@@ -273,4 +275,49 @@ fn a_search_for_bodies_stops_at_records_that_are_not_in_memory() {
         }
     }
     assert_eq!((found, stops), (2999, 3));
+}
+
+/// Of these, what is in memory is found, whether it comes before or behind.
+#[test]
+fn a_report_passes_over_messages_that_cannot_be_read() {
+    let mut queue = Queue::new();
+    queue.create(ENTITY, "queue");
+    queue.put(1..3000);
+    queue.snapshot();
+    queue.evict();
+    queue.read([1, 7, 100, 1500, 2999].into_iter());
+    let records = [0..1 << 40];
+    let mut unread = BTreeSet::new();
+    let (mut found, mut stops) = (Vec::new(), 0);
+    let mut cursor = Some(BodyCursor::default());
+    while let Some(from) = cursor {
+        let part = queue.state.bodies_within(&records, &unread, from, 10_000);
+        found.extend(part.bodies);
+        cursor = part.next;
+        if !part.missing.is_empty() {
+            stops += 1;
+            assert!(cursor.is_some());
+            unread.extend(part.missing.groups.keys());
+        }
+    }
+    let numbers = found.iter().map(|it| match it.of {
+        BodyOwner::Message(number) => number.as_u64(),
+        BodyOwner::Session(_) => panic!("there are no sessions"),
+    });
+    assert_eq!(numbers.collect::<Vec<_>>(), [1, 7, 100, 1500, 2999]);
+    assert_eq!(stops, 3, "at each run once");
+    assert!(found.iter().all(|needed| queue.state.needs(needed)));
+    // Another queue of that name does not need it.
+    let of_another = |needed: &NeededBody| NeededBody {
+        entity: needed.entity.next(),
+        ..needed.clone()
+    };
+    assert!(!found.iter().any(|it| queue.state.needs(&of_another(it))));
+    // Nor does a message whose record is not in memory, if its run has nothing there.
+    let elsewhere = |needed: &NeededBody| NeededBody {
+        of: BodyOwner::Message(SequenceNumber::new(2)),
+        body: BodyLocation::new(1 << 39, 0, 1),
+        ..needed.clone()
+    };
+    assert!(!found.iter().any(|it| queue.state.needs(&elsewhere(it))));
 }
