@@ -2,8 +2,8 @@
 //!
 //! One thread decides and commits, inline: a single request in flight costs one wake-up of the runner and
 //! one of the caller. Requests that come in during a sync make up the next batch. More threads do slow
-//! work: one prepares segments, which every request may come to wait for, one writes snapshots, and two read
-//! what commands wait for. The partition decides what to do and when.
+//! work: one prepares segments, which every request may come to wait for, one writes snapshots, and three read
+//! what commands wait for, or are likely to need soon. The partition decides what to do and when.
 
 mod last_will;
 mod mailbox;
@@ -110,6 +110,7 @@ pub(crate) fn start(
     for (name, jobs) in [
         ("kew-segments", Arc::new(Mutex::new(segment_work))),
         ("kew-snapshots", Arc::new(Mutex::new(snapshot_work))),
+        ("kew-loads", Arc::clone(&load_work)),
         ("kew-loads", Arc::clone(&load_work)),
         ("kew-loads", load_work),
     ] {

@@ -108,7 +108,10 @@ impl<T> Partition<T> {
             evacuation: &maintenance.evacuation,
             scrub,
         };
-        let may = |run, page, leaving| may_leave(log, page, leaving) && !pins.has(run);
+        // Nor what was read ahead, of runs behind the first one.
+        let spares = |run| eviction.pass == Pass::Middle && loads.is_ahead(run);
+        let may =
+            |run, page, leaving| may_leave(log, page, leaving) && !pins.has(run) && !spares(run);
         let evicted = state.evict(&mut eviction.hand, eviction.pass, TURN_STEPS, may);
         eviction.found += evicted.runs;
         if evicted.is_round {

@@ -4,6 +4,7 @@
 //! for what waits is bounded ([`wants`]). What could not be read is not asked for again for a while: who needs it meanwhile
 //! is rejected, or rests. If only a file descriptor was missing, it is read a little later.
 
+mod ahead;
 mod failing;
 mod wants;
 
@@ -16,6 +17,7 @@ use kew_engine::{
 };
 use kew_log::{BootTime, GroupReader, Job, PageError, PagesRead, PagesToRead};
 
+use self::ahead::Ahead;
 use self::failing::FailingGroups;
 pub(super) use self::wants::Asker;
 use self::wants::Wants;
@@ -53,6 +55,7 @@ pub(super) struct Loads {
     /// The entities whose due work such commands of this turn have left alone.
     left_alone: BTreeSet<Incarnation>,
     failing: FailingGroups,
+    ahead: Ahead,
     now: BootTime,
     /// The runs of what was read since the last turn: it stays in memory until the next one has used it.
     read: BTreeSet<RunId>,
@@ -67,9 +70,13 @@ pub(super) struct Loads {
 
 /// What a job has read.
 pub(super) enum Loaded {
-    Groups(Vec<(Group, Slots, Read)>, PagesRead),
+    Groups(GroupsRead, PagesRead),
+    /// Groups that no command had asked for.
+    Ahead(GroupsRead, PagesRead),
     Bodies(ReadBodies),
 }
+
+pub(super) type GroupsRead = Vec<(Group, Slots, Read)>;
 
 /// What became of a group.
 pub(super) enum Read {
@@ -99,6 +106,7 @@ impl Loads {
         self.without_due.clear();
         self.left_alone.clear();
         self.bodies.begin_turn(now);
+        self.ahead.begin_turn(now);
         let until = now.plus_ms(RETRY_INTERVAL_MS);
         for group in self.failing.begin_turn(now, until) {
             self.rests.put_off(group.entity, until);
@@ -218,6 +226,11 @@ impl Loads {
         self.read.contains(&run)
             || due.is_some_and(|due| due.contains(&run))
             || self.wants.has_run(run)
+    }
+
+    /// Whether a receiver is going to come to messages of a run that were read ahead for it.
+    pub(super) fn is_ahead(&self, run: RunId) -> bool {
+        self.ahead.has_run(run)
     }
 
     /// Ends a turn, which has used what was read.
@@ -398,15 +411,17 @@ impl<T> Partition<T> {
             }
         }
         if to_read.is_empty() {
-            return self.next_body_load();
+            return self.next_body_load().or_else(|| self.next_load_ahead());
         }
         self.loads.jobs += 1;
         // Groups of a page are read together.
         to_read.sort_by_key(|(_, it)| (it.page(), it.group()));
         let pages = to_read.iter().map(|(_, it)| page_to_log(it.page()));
         let pages = self.log.read_pages(pages);
-        let read = move || read_groups(pages, to_read);
-        Some(Job::load(read))
+        Some(Job::load(move || {
+            let (read, pages) = read_groups(pages, to_read);
+            Loaded::Groups(read, pages)
+        }))
     }
 
     /// Ends the read of messages, which are in memory or gone, or on another page by now.
@@ -437,26 +452,42 @@ impl<T> Partition<T> {
                 self.note_bodies(ended, replies);
             }
             Loaded::Groups(read, pages) => {
-                self.avoid_pages(&pages);
-                self.log.end_read(pages);
+                self.end_job(pages);
                 self.loads.jobs = self.loads.jobs.saturating_sub(1);
                 for (group, slots, read) in read {
-                    match read {
-                        Read::Group(read) => self.take_group((group, slots), read, replies),
-                        Read::NotNow => {
-                            self.loads.wants.put_back(group, slots);
-                            self.retry_opening();
-                        }
-                        Read::BadSectors => {
-                            let why = self.loads.failing.note_bad_sectors(group, self.now.boot);
-                            self.fail((group, slots), why, replies);
-                        }
-                        Read::Failed(why) => {
-                            self.loads.failing.note(group, why);
-                            self.fail((group, slots), why, replies);
-                        }
-                    }
+                    self.take_one((group, slots), read, replies);
                 }
+            }
+            Loaded::Ahead(read, pages) => {
+                self.end_job(pages);
+                self.loads.ahead.end_read();
+                for (group, slots, read) in read {
+                    self.take_ahead((group, slots), read, replies);
+                }
+            }
+        }
+    }
+
+    fn end_job(&mut self, pages: PagesRead) {
+        self.avoid_pages(&pages);
+        self.log.end_read(pages);
+    }
+
+    fn take_one(&mut self, of: (Group, Slots), read: Read, replies: &mut Vec<(T, Reply)>) {
+        let (group, slots) = of;
+        match read {
+            Read::Group(read) => self.take_group(of, read, replies),
+            Read::NotNow => {
+                self.loads.wants.put_back(group, slots);
+                self.retry_opening();
+            }
+            Read::BadSectors => {
+                let why = self.loads.failing.note_bad_sectors(group, self.now.boot);
+                self.fail(of, why, replies);
+            }
+            Read::Failed(why) => {
+                self.loads.failing.note(group, why);
+                self.fail(of, why, replies);
             }
         }
     }
@@ -485,6 +516,7 @@ impl<T> Partition<T> {
 
     /// Lets those go on without a group that do not need it, and rejects the others.
     fn fail(&mut self, (group, slots): (Group, Slots), why: Unread, replies: &mut Vec<(T, Reply)>) {
+        self.loads.ahead.forget_all_of(group.entity);
         for asker in self.loads.wants.fail(group, slots) {
             match asker {
                 Asker::Command(id) if self.lanes.goes_on_without(id, group.entity, why) => {
@@ -547,6 +579,7 @@ impl<T> Partition<T> {
             self.loads.rests.end_read(topic, &mut self.state);
         }
         self.loads.wants = Wants::default();
+        self.loads.ahead = Ahead::default();
         let waiting = self.lanes.drain();
         replies.extend(waiting.map(|ticket| (ticket, Err(Rejection::Stopped))));
     }
@@ -630,14 +663,13 @@ pub(super) fn page_to_log(page: PageNumber) -> kew_log::PageNumber {
     kew_log::PageNumber::new(page.as_u64())
 }
 
-fn read_groups(pages: PagesToRead, groups: Vec<(Slots, GroupToRead)>) -> Loaded {
-    let (read, pages) = pages.read(|reader| {
+fn read_groups(pages: PagesToRead, groups: Vec<(Slots, GroupToRead)>) -> (GroupsRead, PagesRead) {
+    pages.read(|reader| {
         let read = |(slots, to_read): (Slots, GroupToRead)| {
             (to_read.group(), slots, read_group(reader, &to_read))
         };
         groups.into_iter().map(read).collect()
-    });
-    Loaded::Groups(read, pages)
+    })
 }
 
 fn read_group(reader: &mut GroupReader<'_>, to_read: &GroupToRead) -> Read {

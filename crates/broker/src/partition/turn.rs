@@ -1,6 +1,6 @@
 //! A turn: due work and commands are decided, and their events become one batch of the log.
 
-use kew_engine::{Timestamp, Turn};
+use kew_engine::{Missing, Timestamp, Turn};
 use kew_log::Reservation;
 
 use super::Partition;
@@ -291,7 +291,11 @@ impl<T> Partition<T> {
             let behind = self
                 .loads
                 .look_behind(&mut turn, &candidate.command, &missing);
+            let receiving = turn.receiving(&candidate.command);
             deciding.spend_steps(behind.looks);
+            if let Some(receiving) = receiving {
+                self.look_ahead_of(&receiving, &missing);
+            }
             self.wait_for(candidate, source, missing, behind.bodies, replies);
             return;
         }
@@ -303,12 +307,16 @@ impl<T> Partition<T> {
             ..
         } = candidate;
         let left_alone = left_alone(&command, &tries);
+        let receiving = turn.receiving(&command);
         let decision = turn.decide(command);
         self.loads.note_left_alone(left_alone, &tries);
         if let Some(id) = left {
             self.release(id, replies);
         }
         deciding.spend_steps(self.state.take_copied());
+        if let Some(receiving) = receiving {
+            self.look_ahead_of(&receiving, &Missing::default());
+        }
         if let Some(taking) = taking {
             let (left, passed_over) = taking.look_back(&decision.result, &self.state);
             deciding.batch.stirred.extend(left);

@@ -40,6 +40,10 @@ impl Waiting {
         for body in ["a", "b", "c", "d", "e"] {
             driver.ask(send(body)).unwrap();
         }
+        Self::of(driver)
+    }
+
+    pub(crate) fn of(driver: Driver) -> Self {
         Self {
             driver,
             commands: Rotation::default(),

@@ -43,7 +43,7 @@ impl RunLength {
     }
 
     /// How many slots of a page are read together: 128 of 1,024, and two of four.
-    pub(super) fn slots_per_group(self) -> usize {
+    pub(crate) fn slots_per_group(self) -> usize {
         (self.slots() / 8).max(2)
     }
 

@@ -15,6 +15,7 @@
 //! run's bound of expiry has an entry in `expiries` unless it is [`Timestamp::NEVER`]; each run's spread is that of its
 //! messages' bodies, and counted in [`Live`].
 
+mod ahead;
 mod ask;
 mod bits;
 pub(crate) mod codec;
@@ -39,6 +40,7 @@ use std::sync::Arc;
 
 use kew_planted::{Bug, is_planted};
 
+pub use self::ahead::GroupAhead;
 pub(crate) use self::ask::Seen;
 pub use self::cold::{GroupRead, GroupToRead, Taken};
 pub use self::length::RunLength;

@@ -8,10 +8,11 @@
 use std::collections::BTreeSet;
 
 use super::Turn;
-use crate::bus::{self, Behind, By, DueSpent, Unread};
+use crate::bus::{self, Behind, BusCommand, By, DueSpent, Unread};
 use crate::command::Command;
 use crate::moves::{Holder, Source};
-use crate::storage;
+use crate::state::Receiving;
+use crate::storage::{self, StorageCommand};
 use crate::table::Missing;
 use crate::vocabulary::Incarnation;
 
@@ -63,6 +64,26 @@ impl Turn<'_> {
             bus::Turn::on(self).look_ahead(command)
         } else {
             self.collect(command, &mut Tries::default())
+        }
+    }
+
+    /// From where the command receives messages, if it does, and if records of these may not be in memory.
+    pub fn receiving(&mut self, command: &Command) -> Option<Receiving> {
+        if !self.state.may_be_cold() {
+            return None;
+        }
+        if let Command::Storage(StorageCommand::Receive { queue, count, .. }) = command {
+            storage::Turn::on(self).receiving(queue, *count)
+        } else if let Command::Bus(BusCommand::Receive {
+            queue,
+            count,
+            session,
+            ..
+        }) = command
+        {
+            bus::Turn::on(self).receiving(queue, *count, *session)
+        } else {
+            None
         }
     }
 

@@ -188,7 +188,8 @@ impl Wants {
         }
     }
 
-    fn being_read(&self, group: Group) -> Slots {
+    /// Which messages of a group are being read.
+    pub(super) fn being_read(&self, group: Group) -> Slots {
         let reads = self.under_way.range((group, 0)..=(group, Slots::MAX));
         reads.fold(0, |all, (_, slots)| all | slots)
     }
@@ -224,6 +225,16 @@ impl Wants {
         self.taken_of = taken.0.entity;
         self.under_way.insert(taken);
         Some(taken)
+    }
+
+    /// Begins a read that nobody has asked for. Who comes to want these messages meanwhile waits for it.
+    pub(super) fn begin_read(&mut self, group: Group, slots: Slots) {
+        self.under_way.insert((group, slots));
+    }
+
+    /// Whether somebody misses one of these messages.
+    pub(super) fn is_wanted(&self, group: Group, slots: Slots) -> bool {
+        self.wanted_of(group, slots) != 0
     }
 
     /// Ends a read. Returns the askers that have got everything.

@@ -18,6 +18,7 @@ use super::super::{
 use super::bodies::PASSED_OVER_MAX;
 use super::{By, DueStep, Turn};
 use crate::queues::Walk;
+use crate::state::Receiving;
 use crate::table::{Missing, Seen};
 use crate::vocabulary::token::TokenKind;
 use crate::vocabulary::{EntityName, Incarnation, SequenceNumber, Timestamp, Token};
@@ -371,6 +372,23 @@ impl Turn<'_> {
                 }
             }
         }
+    }
+
+    /// Who receives messages from a queue, if their records may not be in memory.
+    pub(crate) fn receiving(
+        &self,
+        name: &EntityName,
+        count: u32,
+        session: Option<Token>,
+    ) -> Option<Receiving> {
+        let Asked { entity, .. } = self.cold(name)?;
+        self.check_receivable(entity).ok()?;
+        let session = self.session_of_receiver(entity, session).ok()?;
+        Some(Receiving {
+            entity,
+            session,
+            count: ITEMS_MAX.min(count as usize),
+        })
     }
 
     fn ask_received(

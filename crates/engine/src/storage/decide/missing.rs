@@ -4,6 +4,7 @@
 
 use super::Turn;
 use crate::queues::Walk;
+use crate::state::Receiving;
 use crate::storage::backlog::stored;
 use crate::storage::{ENDED_COUNT_MAX, StorageCommand};
 use crate::table::{Missing, Seen};
@@ -34,6 +35,17 @@ impl Turn<'_> {
             | StorageCommand::SetQueuePolicies { .. } => {}
         }
         missing
+    }
+
+    /// Who receives messages from a queue, if their records may not be in memory.
+    pub(crate) fn receiving(&self, queue: &EntityName, count: u32) -> Option<Receiving> {
+        let (entity, queue) = self.0.queues().find(self.catalogue(), queue)?;
+        let is_cold = queue.backlog.table().has_cold();
+        is_cold.then_some(Receiving {
+            entity,
+            session: 0,
+            count: count as usize,
+        })
     }
 
     /// Messages that show: each of the two orders may have all of them.
