@@ -21,7 +21,7 @@ use crate::table::{CountUnit, Live, Resident, Run, RunLength, Spread, Table};
 use crate::vocabulary::token::TokenCipher;
 use crate::vocabulary::{BodyLocation, EntityName, Hint, Incarnation, Timestamp, topic_of_path};
 
-pub use self::ahead::{Ahead, Receiving};
+pub use self::ahead::Ahead;
 pub use self::hand::{Evicted, Hand, Pass};
 
 /// The whole state of a partition: the sum of its events.
