@@ -49,8 +49,6 @@ pub(crate) struct SnapshotHead {
     pub(crate) partition: Vec<u8>,
     pub(crate) run_length: RunLength,
     pub(crate) unit: CountUnit,
-    /// Whether records of some messages are on pages alone.
-    pub(crate) has_cold: bool,
     /// The marks of the heads of storage queues and bus queues.
     pub(crate) head_marks: [HeadMarks; 2],
     pub(crate) accounts: Arc<Accounts>,

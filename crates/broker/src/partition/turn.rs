@@ -394,7 +394,7 @@ impl<T> Partition<T> {
             self.last_record_of.insert(*entity, reservation.position);
         }
         self.stirred.append(&mut batch.stirred);
-        self.growth_bytes = self.growth_bytes.saturating_add(batch.growth_bytes);
+        self.measured.grew(&self.state, batch.growth_bytes);
         self.effects.all += batch.effect_count;
         if batch.touches_catalogue {
             self.catalogue_record = Some(reservation.position);

@@ -45,7 +45,7 @@ pub(crate) struct Content {
 impl SnapshotContent for Content {
     fn plan(&mut self, form: SnapshotForm) -> PlannedSnapshot {
         match form {
-            SnapshotForm::Pages => PlannedSnapshot {
+            SnapshotForm::Pages | SnapshotForm::Anew => PlannedSnapshot {
                 parts: 1,
                 pages: self.live.len(),
             },

@@ -67,10 +67,6 @@ impl SnapshotContent for Altered {
         self.inner.page(index)
     }
 
-    fn needs_pages(&self) -> bool {
-        self.inner.needs_pages()
-    }
-
     fn can_make(&self, index: usize) -> bool {
         self.inner.can_make(index)
     }

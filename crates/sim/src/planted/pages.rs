@@ -112,10 +112,6 @@ impl SnapshotContent for NamedAgain {
         self.inner.page(index).or_else(known)
     }
 
-    fn needs_pages(&self) -> bool {
-        self.inner.needs_pages()
-    }
-
     fn can_make(&self, index: usize) -> bool {
         self.inner.can_make(index)
     }

@@ -62,7 +62,7 @@ fn to_evict_and_to_read_changes_nothing_that_a_snapshot_writes() {
     queue.snapshot();
     queue.evict();
     assert_eq!(queue.resident(), (0, 3));
-    assert!(queue.state.share().has_cold());
+    assert!(queue.state.may_be_cold());
     assert_eq!(queue.snapshot(), []);
     queue.read([1, 2, 600, 1500].into_iter());
     assert_eq!(queue.resident(), (4, 3), "and none of those beside them");
@@ -72,7 +72,7 @@ fn to_evict_and_to_read_changes_nothing_that_a_snapshot_writes() {
     queue.read(1..3000);
     assert_eq!(queue.resident(), (2999, 0));
     assert_eq!(queue.snapshot(), []);
-    assert!(!queue.state.share().has_cold());
+    assert!(!queue.state.may_be_cold());
     queue.check_cold();
 }
 
@@ -137,7 +137,7 @@ fn a_run_leaves_its_page_while_a_snapshot_is_gathered() {
     state.evict(&mut Hand::default(), Pass::All, u32::MAX, |_, _, _| true);
     assert_eq!(queue.resident(), (999, 0));
     let snapshot = queue.state.gather(u64::MAX).unwrap();
-    assert!(snapshot.has_cold());
+    assert!(queue.state.may_be_cold());
     assert_eq!(queue.store.publish(snapshot, false), [HEADS, DIRECTORY]);
     queue.check_cold();
     assert_eq!(queue.snapshot(), [HEADS, DIRECTORY, RUN]);
