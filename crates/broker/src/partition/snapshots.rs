@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 use std::mem;
 
 use kew_engine::{Snapshot, SnapshotPages, SnapshotParts};
-use kew_log::{
-    LogPosition, PageContent, PageNumber, PlannedSnapshot, SnapshotContent, SnapshotForm,
-};
+use kew_log::{LogPosition, PageContent, PageNumber, PlannedSnapshot, SnapshotContent};
 use kew_planted::{Seam, alter};
 
 use super::Partition;
@@ -28,17 +26,13 @@ pub(crate) enum Content {
 }
 
 impl SnapshotContent for Content {
-    fn plan(&mut self, form: SnapshotForm) -> PlannedSnapshot {
+    fn plan(&mut self) -> PlannedSnapshot {
         if let Self::Shared(_) = self {
             let whole = Self::Whole(SnapshotParts::default());
             if let Self::Shared(snapshot) = mem::replace(self, whole) {
-                *self = match form {
-                    SnapshotForm::Pages | SnapshotForm::Anew if snapshot.fits_pages() => {
-                        Self::Paged(snapshot.plan_pages())
-                    }
-                    SnapshotForm::Pages | SnapshotForm::Anew | SnapshotForm::Whole => {
-                        Self::Whole(snapshot.plan())
-                    }
+                *self = match snapshot.fits_pages() {
+                    true => Self::Paged(snapshot.plan_pages()),
+                    false => Self::Whole(snapshot.plan()),
                 };
             }
         }

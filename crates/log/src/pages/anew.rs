@@ -25,6 +25,11 @@ pub struct ToDrain {
 }
 
 impl ToDrain {
+    /// The most that a manifest takes which is the first of its log.
+    pub fn first_size_bytes_max(&self, options: &PageOptions) -> u64 {
+        self.anew_size_bytes_max(options, None)
+    }
+
     /// The most that a manifest takes which has all pages anew, now and while the state is drained. `newest` are the pages of
     /// the newest manifest with the size of its file, unless it says nothing of pages.
     pub(super) fn anew_size_bytes_max(

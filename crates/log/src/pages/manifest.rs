@@ -35,15 +35,13 @@ pub enum SnapshotForm {
     /// The same, but all pages lie in files of their own: those that did not change are copied. On a full disk: how much that
     /// takes, and what goes with it, does not depend on other snapshots.
     Anew,
-    /// All of it, without pages.
-    Whole,
 }
 
 /// The content of a snapshot. The job that writes it asks for one piece after the other, so that no more than one is in
 /// memory as bytes.
 pub trait SnapshotContent: Send {
     /// Plans the pieces. The same each time. A whole snapshot has no pages. Whether pages are written anew is no difference.
-    fn plan(&mut self, form: SnapshotForm) -> PlannedSnapshot;
+    fn plan(&mut self) -> PlannedSnapshot;
 
     /// Appends the bytes of a part to an empty buffer. Called after the plan was made.
     fn put_part(&self, index: usize, out: &mut Vec<u8>);
@@ -66,7 +64,7 @@ pub trait SnapshotContent: Send {
 
 /// A snapshot without pages.
 impl SnapshotContent for Vec<Bytes> {
-    fn plan(&mut self, _: SnapshotForm) -> PlannedSnapshot {
+    fn plan(&mut self) -> PlannedSnapshot {
         PlannedSnapshot {
             parts: self.len(),
             pages: 0,
@@ -200,7 +198,7 @@ fn try_write_manifest(
     plan: &ManifestPlan<'_>,
     content: &mut dyn SnapshotContent,
 ) -> Result<Written, SnapshotError> {
-    let planned = content.plan(plan.form);
+    let planned = content.plan();
     let appended_before = appender.appended_bytes();
     let WrittenPages {
         table,

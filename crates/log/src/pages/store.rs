@@ -10,7 +10,7 @@ use super::table::ByNumber;
 use super::{
     InPair, ManifestPlan, NewestPages, PageAppender, PageFiles, PageNumber, PageOptions, PagePlace,
     PageTable, PagesRead, PagesToRead, ReadManifest, SnapshotContent, SnapshotForm, ToDrain,
-    Written, write_manifest,
+    Written, read_table, write_manifest,
 };
 use crate::snapshot::{SnapshotError, SnapshotHeader};
 use crate::storage::{IoFailure, Storage};
@@ -73,6 +73,25 @@ impl PageStore {
             unreadable: BTreeSet::new(),
         };
         damage.iter().for_each(|it| store.note_damage(&it.file));
+        Ok(store)
+    }
+
+    /// Begins without a manifest in a directory that has another log: a page gets no number that a page of those manifests
+    /// has.
+    pub(crate) fn begin_anew(
+        storage: &dyn Storage,
+        identity: LogId,
+        options: PageOptions,
+        entropy: u64,
+        others: &[LogPosition],
+    ) -> Result<Self, IoFailure> {
+        let mut store = Self::open(storage, identity, options, entropy, Vec::new())?;
+        // What one names that cannot be read, no start can use.
+        let read = others.iter().flat_map(|it| read_table(storage, *it));
+        let next_number = read.map(|read| read.next_number).max();
+        if let (Some(appender), Some(number)) = (&mut store.appender, next_number) {
+            appender.number_from(number);
+        }
         Ok(store)
     }
 
@@ -155,7 +174,7 @@ impl PageStore {
         let open = appender.open_pair();
         let to_empty = match form {
             // All pairs are left, and go with the manifests that name them.
-            SnapshotForm::Anew | SnapshotForm::Whole => BTreeMap::new(),
+            SnapshotForm::Anew => BTreeMap::new(),
             SnapshotForm::Pages => {
                 let moved_bytes_max = self.new_bytes.max(self.options.copied_bytes_max);
                 let newest = &self.newest_by_pair;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use kew_log::{
     Fault, FaultyStorage, JobKind, LogPosition, PageContent, PageNumber, PageTable,
-    PlannedSnapshot, Repeat, SnapshotContent, SnapshotForm, ToDrain, read_table,
+    PlannedSnapshot, Repeat, SnapshotContent, ToDrain, read_table,
 };
 
 use crate::manifests::{pages_in, places, snapshot};
@@ -166,8 +166,8 @@ fn damaged_pages_are_whole_in_the_next_snapshot() {
 struct OnPagesAlone<C>(C);
 
 impl<C: SnapshotContent> SnapshotContent for OnPagesAlone<C> {
-    fn plan(&mut self, form: SnapshotForm) -> PlannedSnapshot {
-        self.0.plan(form)
+    fn plan(&mut self) -> PlannedSnapshot {
+        self.0.plan()
     }
 
     fn put_part(&self, index: usize, out: &mut Vec<u8>) {

@@ -12,7 +12,7 @@ use kew_engine::storage::StorageFact;
 use kew_engine::{
     BodyCursor, Effect, Event, Fact, Hold, Incarnation, MessageState, Moved, MovedBodies, State,
 };
-use kew_log::{LogPosition, SnapshotContent, SnapshotForm};
+use kew_log::{LogPosition, SnapshotContent};
 use kew_planted::{Hook, Seam};
 
 use super::bus::change;
@@ -83,7 +83,7 @@ fn snapshot_at(events: impl Fn(&History, usize) -> Vec<Event> + 'static) -> Hook
 
 /// Whether a snapshot can be one without pages: otherwise that would lose what is on pages alone.
 fn can_be_whole(content: &mut dyn SnapshotContent) -> bool {
-    let planned = content.plan(SnapshotForm::Pages);
+    let planned = content.plan();
     (0..planned.pages).all(|index| content.can_make(index))
 }
 
