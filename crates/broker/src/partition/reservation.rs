@@ -15,7 +15,8 @@ impl<T> Partition<T> {
     pub(super) fn keep_for_draining(&mut self) {
         let may_be_cold = self.options.resident_bytes.is_some() || self.state.may_be_cold();
         let again_after_bytes = self.options.log.segment_size_first_bytes / 4;
-        let state = (self.measured).to_drain(&self.state, may_be_cold, again_after_bytes);
+        let measured = &mut self.measured;
+        let state = measured.measure(&self.state, may_be_cold, again_after_bytes);
         self.log.keep_for_draining(ToDrain {
             batch_bytes_max: self.options.log.batch_size_max_bytes,
             ..state

@@ -38,7 +38,7 @@ impl SinceSnapshot {
 }
 
 /// The size of a state, as far as it was computed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Measured {
     /// As it was when it was last computed.
     size: StateSize,
@@ -89,7 +89,7 @@ impl Measured {
     }
 
     /// The size now. It is computed anew after so much growth, in a walk over entities.
-    pub(super) fn to_drain(
+    pub(super) fn measure(
         &mut self,
         state: &State,
         may_be_cold: bool,
