@@ -1,0 +1,195 @@
+//! Which pages of runs are worth writing again, and what lies beside them in memory.
+//!
+//! A cold run keeps its page, however little of it is left and however much has changed. So a page can be much larger
+//! than what is needed of it, and what lies beside pages takes memory that nothing frees. Such a run leaves its page, and
+//! the next snapshot has another place for its records. A cold run is read back first, because that needs its records.
+//!
+//! What is found here depends on what is in memory, and changes nothing that a decision sees.
+
+use super::paged::RecordsAt;
+use super::{Live, Resident, Run, Table};
+use crate::vocabulary::PageNumber;
+
+/// What a change of a run takes, in steps of 20 ns.
+const CHANGE_STEPS: u32 = 100;
+
+/// A page is too large if it has more bytes than these, and these for each message that is left.
+const PAGE_SIZE_BYTES_MIN: u64 = 256;
+const MESSAGE_SIZE_BYTES: u64 = 16;
+
+/// How much of the memory is taken by what lies beside pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pressure {
+    /// Little of it.
+    #[default]
+    Low,
+    /// Too much: smaller pages are worth writing, too.
+    High,
+}
+
+/// How runs are looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Looking {
+    pub(crate) pressure: Pressure,
+    /// The first run to look at.
+    pub(crate) from: u64,
+}
+
+/// What a look at some runs has found.
+#[derive(Debug, Default)]
+pub(crate) struct Looked {
+    /// Cold runs that are to be read back, so that they can leave their pages.
+    pub(crate) to_warm: Vec<u64>,
+    /// Runs in memory that are to leave their pages, or to get one.
+    pub(crate) to_change: Vec<u64>,
+    /// What lies in directories and not on pages of runs.
+    pub(crate) beside: Resident,
+    /// Where to continue. `None` after the last run.
+    pub(crate) next: Option<u64>,
+}
+
+/// What is worth doing with a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Worth {
+    Nothing,
+    /// All of its records are needed in memory first.
+    Warming,
+    /// It can leave its page, or get one, as it is.
+    Change,
+}
+
+impl Run {
+    /// Notes that a message came.
+    pub(super) fn note_growth(&mut self) {
+        if self.page_of > 0 {
+            self.page_of = self.page_of.max(self.live_slots());
+        }
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a run has at most 1,024 messages"
+    )]
+    fn live_slots(&self) -> u16 {
+        self.live_count as u16
+    }
+
+    /// Whether its page has much that is gone. One that was written again is not too large before half of that is gone too,
+    /// however much each of its messages takes.
+    fn is_too_large(&self, page_size_bytes: u64) -> bool {
+        let most = PAGE_SIZE_BYTES_MIN + MESSAGE_SIZE_BYTES * self.live_count;
+        let is_half_gone = self.page_of == 0 || 2 * self.live_count <= u64::from(self.page_of);
+        page_size_bytes > most && is_half_gone
+    }
+
+    /// How many changes may lie beside its page.
+    fn beside_max(&self, pressure: Pressure) -> usize {
+        match pressure {
+            Pressure::High => self.length.changes_under_pressure_max(),
+            Pressure::Low => self.length.changes_max(),
+        }
+    }
+
+    /// Whether it has so many messages that it is to have a page under pressure.
+    fn has_enough_for_page(&self) -> bool {
+        self.live_count > self.length.changes_under_pressure_max() as u64
+    }
+
+    fn worth(&self, pressure: Pressure, size_of: impl Fn(PageNumber) -> Option<u64>) -> Worth {
+        let Some((page, changed)) = self.paged.page() else {
+            let is_wanted = pressure == Pressure::High && self.has_enough_for_page();
+            return match is_wanted && self.records_at() == RecordsAt::Directory {
+                true => Worth::Change,
+                false => Worth::Nothing,
+            };
+        };
+        let beside = changed.and(&self.live).count();
+        let is_worth = beside > self.beside_max(pressure)
+            || size_of(page).is_some_and(|bytes| self.is_too_large(bytes));
+        match is_worth {
+            false => Worth::Nothing,
+            true if self.is_cold() && !self.is_whole_again() => Worth::Warming,
+            // The next snapshot writes another page in any case.
+            true if !self.can_be_cold() => Worth::Nothing,
+            true => Worth::Change,
+        }
+    }
+
+    /// What of it lies in its directory, as far as it is in memory.
+    fn beside(&self) -> Resident {
+        let (records, patches) = match self.records_at() {
+            RecordsAt::Directory => (self.live_count, 0),
+            RecordsAt::Page(_, changed) => {
+                let patches = self.patch_count();
+                ((changed.count() as u64).saturating_sub(patches), patches)
+            }
+            RecordsAt::NewPage => (0, 0),
+        };
+        Resident {
+            records,
+            patches,
+            cold_runs: 0,
+        }
+    }
+
+    /// Whether all of its records are in memory.
+    fn is_whole(&self) -> bool {
+        !self.is_cold() || self.is_whole_again()
+    }
+
+    /// Takes a run off its page, all of whose records are in memory: the next snapshot has another place for them. Under
+    /// pressure that is a page, unless there are very few.
+    pub(super) fn leave_page(&mut self, pressure: Pressure) {
+        self.cold = None;
+        self.paged.forget();
+        self.wants_page = (pressure == Pressure::High || self.wants_page) && self.has_enough_for_page();
+        self.page_of = self.live_slots();
+    }
+}
+
+impl Table {
+    /// Looks at runs: which of them are worth writing again, and what lies beside their pages.
+    pub(crate) fn look(
+        &self,
+        looking: Looking,
+        steps: &mut u32,
+        size_of: impl Fn(PageNumber) -> Option<u64>,
+    ) -> Looked {
+        let mut looked = Looked::default();
+        for (index, run) in self.runs.range(looking.from..=u64::MAX) {
+            if *steps == 0 {
+                looked.next = Some(index);
+                break;
+            }
+            *steps -= 1;
+            looked.beside.add(run.beside());
+            let found = match run.worth(looking.pressure, &size_of) {
+                Worth::Nothing => continue,
+                Worth::Warming => &mut looked.to_warm,
+                Worth::Change => &mut looked.to_change,
+            };
+            found.push(index);
+            *steps = steps.saturating_sub(CHANGE_STEPS);
+        }
+        looked
+    }
+
+    /// Whether a run has a page, and can leave it: all of its records are in memory. `None` if there is no such run.
+    pub(crate) fn can_leave_page(&self, index: u64) -> Option<bool> {
+        let run = self.run(index)?;
+        run.paged.page()?;
+        Some(run.is_whole())
+    }
+
+    /// Takes a run off its page of which all records are in memory, or lets one get a page that has none. Unlike a read, this
+    /// is a change of what a snapshot has.
+    pub(crate) fn leave_page(&mut self, index: u64, pressure: Pressure, live: &mut Live) {
+        let Some(run) = self.run_mut(index).filter(|run| run.is_whole()) else {
+            return;
+        };
+        let before = run.resident();
+        run.leave_page(pressure);
+        let after = run.resident();
+        self.recount_resident(before, after, live);
+    }
+}
