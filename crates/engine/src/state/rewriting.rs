@@ -2,8 +2,8 @@
 
 use super::State;
 use super::hand::{ENTITY_STEPS, Hand};
-use crate::table::{Looking, Missing, Pressure, Resident, RunId, Table};
-use crate::vocabulary::{Incarnation, PageNumber};
+use crate::table::{Looking, Missing, Pressure, Resident, RunId};
+use crate::vocabulary::PageNumber;
 
 /// What a piece of the hand's way has found.
 #[derive(Debug, Default)]
@@ -67,11 +67,6 @@ impl State {
     /// Whether a run can leave its page, because all of its records are in memory. `None` if it has no page, or has ended.
     pub fn can_leave_page(&self, (entity, run): RunId) -> Option<bool> {
         self.table_of(entity)?.can_leave_page(run)
-    }
-
-    fn table_of(&self, entity: Incarnation) -> Option<&Table> {
-        let stored = self.storage.get(&entity).map(|it| it.backlog.table());
-        stored.or_else(|| self.bus.get(&entity).map(|it| it.backlog.table()))
     }
 
     /// Takes a run off its page of which all records are in memory: the next snapshot has another place for them. Under
