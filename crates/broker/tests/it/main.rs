@@ -34,3 +34,4 @@ mod topics;
 mod transactions;
 mod unread;
 mod wakes;
+mod warming;

@@ -148,6 +148,7 @@ mod hand;
 mod healed;
 mod ids;
 mod passed_over;
+mod rewriting;
 mod units;
 
 pub(super) use self::ids::{BUS_QUEUE, remember};

@@ -26,7 +26,7 @@ impl Queue {
     }
 
     /// A group, as a job reads it.
-    fn group(&self, group: Group, wanted: Slots) -> GroupRead {
+    pub(super) fn group(&self, group: Group, wanted: Slots) -> GroupRead {
         let to_read = self.state.to_read(group, wanted).unwrap();
         let mut pages = self.store.pages.iter();
         let (_, page) = pages.find(|(page, _)| *page == to_read.page()).unwrap();
