@@ -249,7 +249,10 @@ impl<P: Profile> Backlog<P> {
     ) {
         let Standing { state, until } = lease.standing;
         let is_ready = self.profile.is_in_order(state, was.session);
-        if !self.table.lease(number, is_ready, &leased(lease, body), live) {
+        if !self
+            .table
+            .lease(number, is_ready, &leased(lease, body), live)
+        {
             return;
         }
         if let Some(body) = body {

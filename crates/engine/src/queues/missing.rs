@@ -2,8 +2,8 @@
 
 use super::{Backlog, Profile, Queue, Queues};
 use crate::table::{
-    Group, GroupRead, GroupToRead, Leaving, Live, Looked, Looking, Missing, Pressure, RunId,
-    Seen, Slots, Swept, Taken,
+    Group, GroupRead, GroupToRead, Leaving, Live, Looked, Looking, Missing, Pressure, RunId, Seen,
+    Slots, Swept, Taken,
 };
 use crate::vocabulary::{Incarnation, PageNumber, Place, SequenceNumber};
 

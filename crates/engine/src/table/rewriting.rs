@@ -142,7 +142,8 @@ impl Run {
     pub(super) fn leave_page(&mut self, pressure: Pressure) {
         self.cold = None;
         self.paged.forget();
-        self.wants_page = (pressure == Pressure::High || self.wants_page) && self.has_enough_for_page();
+        self.wants_page =
+            (pressure == Pressure::High || self.wants_page) && self.has_enough_for_page();
         self.page_of = self.live_slots();
     }
 }

@@ -144,8 +144,7 @@ impl Pair {
         for run in 0..60 {
             let outgrown = |table: &Table| table.run(run).is_some_and(Run::has_outgrown_page);
             if outgrown(&self.table) {
-                self.table
-                    .leave_page(run, Pressure::Low, &mut self.live);
+                self.table.leave_page(run, Pressure::Low, &mut self.live);
                 assert!(!outgrown(&self.table));
             }
             for (number, _) in self.table.seen_of(run) {
@@ -195,8 +194,7 @@ impl Pair {
                 if let Some(at) = self.nth(nth) {
                     let overlay = self.new_place(length);
                     let change = |side: &mut Side| side.overlays.push(overlay);
-                    self.table
-                        .add_overlay(number(at), overlay, &mut self.live);
+                    self.table.add_overlay(number(at), overlay, &mut self.live);
                     self.table.resize(number(at), length.into(), 0);
                     (self.table).recount(number(at), overlay, None, &mut self.live);
                     change(&mut self.model.get_mut(&at).unwrap().1);

@@ -148,8 +148,7 @@ impl Warming {
         }
         let held = self.waiting_records + being_read;
         let share_bytes = limit_bytes / SHARE_UNDER_PRESSURE;
-        self.pressure == Pressure::High
-            && (held == 0 || size_of(held + records) <= share_bytes)
+        self.pressure == Pressure::High && (held == 0 || size_of(held + records) <= share_bytes)
     }
 
     /// Whether nothing is left that the next snapshot could write, too.
@@ -234,8 +233,7 @@ impl<T> Partition<T> {
         let steps = if hurries { HURRIED_STEPS } else { STEPS };
         let log = &self.log;
         let size_of = |page| log.page_size_bytes(page_to_log(page));
-        let found =
-            (self.state).find_to_warm(&mut warming.hand, warming.pressure, steps, size_of);
+        let found = (self.state).find_to_warm(&mut warming.hand, warming.pressure, steps, size_of);
         let room = FOUND_MAX.saturating_sub(warming.found.len());
         warming.found.extend(found.runs.into_iter().take(room));
         warming.beside.add(found.beside);
