@@ -155,7 +155,11 @@ impl<Q: Queue> Queues<Q> {
 
     /// Takes a run off its page, or lets it get one: see [`Table::leave_page`](crate::table::Table::leave_page).
     pub(crate) fn leave_page(&mut self, (entity, run): RunId, pressure: Pressure, live: &mut Live) {
-        if let Some(queue) = self.get_mut(&entity) {
+        // To change nothing changes no page of a snapshot either.
+        let has_whole = self
+            .get(&entity)
+            .is_some_and(|queue| queue.backlog().table().has_whole(run));
+        if has_whole && let Some(queue) = self.get_mut(&entity) {
             let table = queue.backlog_mut().table_mut();
             table.leave_page(run, pressure, live);
         }

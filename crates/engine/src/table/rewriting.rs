@@ -175,6 +175,11 @@ impl Table {
         looked
     }
 
+    /// Whether all records of a run are in memory.
+    pub(crate) fn has_whole(&self, index: u64) -> bool {
+        self.run(index).is_some_and(Run::is_whole)
+    }
+
     /// Whether a run has a page, and can leave it: all of its records are in memory. `None` if there is no such run.
     pub(crate) fn can_leave_page(&self, index: u64) -> Option<bool> {
         let run = self.run(index)?;
@@ -185,7 +190,7 @@ impl Table {
     /// Takes a run off its page of which all records are in memory, or lets one get a page that has none. Unlike a read, this
     /// is a change of what a snapshot has.
     pub(crate) fn leave_page(&mut self, index: u64, pressure: Pressure, live: &mut Live) {
-        let Some(run) = self.run_mut(index).filter(|run| run.is_whole()) else {
+        let Some(run) = self.run_mut(index) else {
             return;
         };
         let before = run.resident();
