@@ -111,9 +111,8 @@ fn what_lies_beside_a_page_gets_another_one() {
     }
 }
 
-/// Changes that a replay has made are patches, which take memory too.
-#[test]
-fn patches_lie_beside_a_page() {
+/// A start has passed over all pages, and the replay has leased a hundred messages of the third run.
+fn with_patches() -> Queue {
     let mut queue = five_cold_runs();
     let (state, _) = queue.store.restarted(0);
     queue.state = state;
@@ -125,16 +124,32 @@ fn patches_lie_beside_a_page() {
     };
     assert_eq!(queue.state.resident(), expected);
     assert_eq!(expected.size_bytes(), 8000);
-    queue.delete(2900..2910);
+    queue
+}
+
+/// Changes that a replay has made are patches, which take memory too.
+#[test]
+fn patches_lie_beside_a_page() {
+    let mut queue = with_patches();
     queue.snapshot();
     let found = queue.find(Pressure::Low, None);
-    assert_eq!((found.beside.records, found.beside.patches), (0, 90));
+    assert_eq!((found.beside.records, found.beside.patches), (0, 100));
     assert_eq!(queue.warm(found, Pressure::Low), [2]);
     assert_eq!(queue.state.resident().patches, 0);
     assert_eq!(queue.snapshot(), [HEADS, DIRECTORY, RUN]);
     queue.evict();
     assert_eq!(queue.resident(), (0, 5));
     check_settled(queue, Pressure::Low);
+}
+
+#[test]
+fn patches_end_with_their_messages() {
+    let mut queue = with_patches();
+    queue.delete(2900..2910);
+    assert_eq!(queue.state.resident().patches, 90);
+    queue.delete(2048..3072);
+    assert_eq!(queue.state.resident().patches, 0);
+    queue.state.check_live_bytes();
 }
 
 #[test]
