@@ -16,7 +16,7 @@ use kew_engine::{
 };
 use kew_log::{
     AppendError, BatchBuilder, BeginSnapshotError, FirstFormatBody, FirstFormatLog, Log, LogFailed,
-    LogOptions, LogPosition, OpenError, ReserveError, Storage, replay,
+    LogOptions, LogPosition, OpenError, ReserveError, Storage, ToDrain, replay,
 };
 use thiserror::Error;
 
@@ -27,8 +27,6 @@ use crate::partition::{Content, Rebuild, Replayed, to_log};
 const SEARCH_STEPS: u32 = 1 << 16;
 /// What a batch takes beside the moves: a header, and the events around them.
 const BATCH_OVERHEAD_BYTES: u64 = 512;
-/// How many snapshots close the new log.
-const SNAPSHOTS: u64 = 2;
 /// What a segment takes beside its batches, and what files take that have no messages.
 const OTHER_BYTES: u64 = 16 << 10;
 
@@ -181,10 +179,14 @@ impl OldPartition {
             moved_bytes += piece_bytes;
             piece_bytes_max = piece_bytes_max.max(piece_bytes);
         }
-        let snapshot_bytes = self.state.snapshot_size_bytes_max();
-        segments_bytes(options, moved_bytes, piece_bytes_max)
-            + SNAPSHOTS * snapshot_bytes
-            + OTHER_BYTES
+        let pages_bytes_max = self.state.size(false).pages_bytes_max;
+        let first = ToDrain {
+            pages_bytes_max,
+            ..ToDrain::default()
+        };
+        // The second snapshot names the pages of the first one.
+        let snapshots_bytes = first.first_size_bytes_max(&options.log.pages) + pages_bytes_max;
+        segments_bytes(options, moved_bytes, piece_bytes_max) + snapshots_bytes + OTHER_BYTES
     }
 }
 
@@ -338,14 +340,16 @@ impl Copying {
         })
     }
 
-    /// Writes a snapshot without pages, so that there is a bound of what it takes.
+    /// Writes a snapshot. The second one has the pages of the first.
     fn snapshot(&mut self) -> Result<(), MigrateError> {
         let state = &self.state;
         let segments = self.log.segments();
         let live = segments.filter(|segment| state.is_any_live_in(segment.records()));
         let live = live.map(|segment| segment.first).collect();
-        let content = Content::Whole(state.share().plan());
-        self.log.snapshot(content, live)?;
+        self.state.begin_snapshot();
+        let snapshot = self.state.gather(u64::MAX);
+        let snapshot = snapshot.expect("so many steps gather all of a state");
+        self.log.snapshot(Content::Shared(snapshot), live)?;
         self.run_jobs()?;
         match self.log.snapshot_error() {
             Some(failure) => Err(LogFailed(failure.clone()).into()),

@@ -22,6 +22,7 @@ mod reply;
 mod reservation;
 mod rests;
 mod scrub;
+mod size;
 mod snapshots;
 mod space;
 mod stirred;
@@ -46,8 +47,8 @@ pub(crate) use self::replaying::{Rebuild, Replayed, decode, to_engine};
 pub use self::reply::{Answered, Rejection, Reply};
 use self::scrub::Scrubbing;
 pub use self::scrub::{DamagedBody, ScrubJob, ScrubOutcome, ScrubReport};
+use self::size::{Measured, SinceSnapshot};
 pub(crate) use self::snapshots::Content;
-use self::snapshots::EffectCounts;
 use self::stirred::{PassedOver, Stirred};
 pub use self::turn::TurnEnd;
 use self::upkeep::SPACE_RETRY_INTERVAL_MS;
@@ -73,15 +74,12 @@ pub struct Partition<T> {
     options: PartitionOptions,
     /// What the last snapshot has written.
     last_snapshot_bytes: u64,
-    effects: EffectCounts,
-    /// The most bytes of the snapshot that is being written, computed in tests alone.
+    /// How many effects there were.
+    effects: SinceSnapshot,
+    /// How large the state is.
+    measured: Measured,
+    /// The most bytes that the snapshot that is being written may take on a full disk. Checked in tests.
     snapshot_bound_bytes: u64,
-    /// An upper bound of a snapshot's size when it was last computed, and an upper bound of its growth since
-    /// then.
-    state_size_bytes: u64,
-    growth_bytes: u64,
-    /// What a snapshot had to look at when that was computed.
-    measured_pieces: u64,
     /// When the last snapshot was begun, and until when those rest that are due by effects.
     snapshot_begun_at: BootTime,
     snapshots_rest_until: BootTime,

@@ -56,13 +56,13 @@ pub use event::{Event, Fact};
 pub use moves::{BodyToMove, Holder, MovedBodies, MovedBody, Source};
 pub use outcome::{BodiesMoved, Outcome, Refusal};
 pub use overview::{BusQueueOverview, Overview, QueueOverview, TopicOverview};
-pub use queues::{Flow, Moved, MovedOf};
+pub use queues::{Flow, Moved, MovedOf, Receiving};
 pub use repair::{Skip, StoredMessage};
 pub use shared::Waste;
 pub use snapshot::{
     DecodedPage, PageBytes, RestoringPages, Snapshot, SnapshotPages, SnapshotParts, StateSize,
 };
-pub use state::{Ahead, Evicted, FoundToWarm, Hand, Pass, Receiving, State};
+pub use state::{Ahead, Evicted, FoundToWarm, Hand, Pass, State};
 pub use table::{
     BodyEncoding, CountUnit, Group, GroupAhead, GroupRead, GroupToRead, LIVE_OVERHEAD_BYTES,
     Leaving, MESSAGE_OVERHEAD_BYTES, MessageState, Missing, Placed, Pressure, Record, Resident,

@@ -22,7 +22,7 @@ use crate::table::{CountUnit, Live, Resident, Run, RunLength, Spread, Table};
 use crate::vocabulary::token::TokenCipher;
 use crate::vocabulary::{BodyLocation, EntityName, Hint, Incarnation, Timestamp, topic_of_path};
 
-pub use self::ahead::{Ahead, Receiving};
+pub use self::ahead::Ahead;
 pub use self::hand::{Evicted, Hand, Pass};
 pub use self::rewriting::FoundToWarm;
 
@@ -51,8 +51,6 @@ pub(crate) struct SnapshotHead {
     pub(crate) partition: Vec<u8>,
     pub(crate) run_length: RunLength,
     pub(crate) unit: CountUnit,
-    /// Whether records of some messages are on pages alone.
-    pub(crate) has_cold: bool,
     /// The marks of the heads of storage queues and bus queues.
     pub(crate) head_marks: [HeadMarks; 2],
     pub(crate) accounts: Arc<Accounts>,

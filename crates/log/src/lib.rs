@@ -54,7 +54,7 @@ pub use pages::{
     GroupReader, ManifestError, PageAppender, PageContent, PageDamage, PageError, PageFileDamage,
     PageNumber, PageOptions, PagePlace, PageReader, PageStore, PageTable, PagesRead, PagesToRead,
     PlannedSnapshot, ReadManifest, ReadPage, Restored, SnapshotContent, SnapshotForm, TablePage,
-    WriteManifest, WrittenManifest, read_manifest, read_table, remove_pairs,
+    ToDrain, WriteManifest, WrittenManifest, read_manifest, read_table, remove_pairs,
 };
 pub use position::{BodyLocation, Epoch, LogId, LogPosition};
 pub use reader::body::{Body, BodyError};

@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex};
 use kew_backup::{BackupError, Taken};
 use kew_log::{
     BoxError, FileStorage, Log, LogOptions, LogPosition, OpenError, PageContent, PageNumber,
-    PlannedSnapshot, ReadManifest, Replay, SnapshotContent, SnapshotForm, check_pages, pages_of,
-    replay,
+    PlannedSnapshot, ReadManifest, Replay, SnapshotContent, check_pages, pages_of, replay,
 };
 
 use crate::{Place, flip};
@@ -22,7 +21,7 @@ struct Words {
 }
 
 impl SnapshotContent for Words {
-    fn plan(&mut self, _: SnapshotForm) -> PlannedSnapshot {
+    fn plan(&mut self) -> PlannedSnapshot {
         PlannedSnapshot {
             parts: 0,
             pages: self.words.len(),

@@ -21,9 +21,9 @@ pub(super) fn begins_at(limit_bytes: u64) -> u64 {
 /// Whether records that a page has may leave memory, or a run its page.
 ///
 /// Where a copy is damaged, memory may have what the next snapshot needs to mend it. A run that is on no page alone may get
-/// another one from a snapshot that is under way. While the disk is full, snapshots without pages are the way to make room.
+/// another one from a snapshot that is under way. A full disk changes nothing: the next snapshot copies the page.
 pub(super) fn may_leave(log: &Log, page: PageNumber, leaving: Leaving) -> bool {
-    let is_settled = || !log.is_snapshotting() && !log.is_draining();
+    let is_settled = || !log.is_snapshotting();
     let is_whole = || log.has_whole(page_to_log(page));
     let mut may = match leaving {
         Leaving::Copies => is_whole(),

@@ -9,7 +9,7 @@
 //! A command that takes messages from the head of a queue, and misses nothing but their bodies, only holds back others
 //! that take from there. Sends go behind the messages that it waits for, and settlements and renewals are about others.
 //! It chooses again when the bodies are there. A writer that waits only because its own source has such a command before
-//! it holds nobody else back.
+//! it holds nobody else back: it waits *aside*, until one that came before it begins to hold writers back.
 //!
 //! If nothing waits there are no lanes, and a command pays one look. Otherwise only those are looked at that may have
 //! become the first of a lane.
@@ -154,6 +154,8 @@ pub(super) struct Lanes<T> {
     held: BTreeMap<u64, Held<T>>,
     /// Those in each lane. The one that is being decided is still in its lanes.
     lanes: HashMap<Lane, BTreeSet<u64>>,
+    /// Those that may write to a queue, and are not in its lane of writers.
+    aside: HashMap<EntityName, BTreeSet<u64>>,
     about_all: BTreeSet<u64>,
     /// Those that can be decided.
     ready: BTreeSet<u64>,
@@ -172,6 +174,7 @@ impl<T> Default for Lanes<T> {
         Self {
             held: BTreeMap::new(),
             lanes: HashMap::new(),
+            aside: HashMap::new(),
             about_all: BTreeSet::new(),
             ready: BTreeSet::new(),
             late: BTreeMap::new(),
@@ -186,7 +189,10 @@ impl<T> Default for Lanes<T> {
 impl<T> Lanes<T> {
     /// Whether nothing waits.
     pub(super) fn is_empty(&self) -> bool {
-        self.held.is_empty() && self.lanes.is_empty() && self.about_all.is_empty()
+        self.held.is_empty()
+            && self.lanes.is_empty()
+            && self.aside.is_empty()
+            && self.about_all.is_empty()
     }
 
     pub(super) fn has_ready(&self) -> bool {
@@ -307,6 +313,8 @@ impl<T> Lanes<T> {
         let waits_for_writers = || keys.of_writers().any(|lane| self.is_taken(&lane));
         if keys.holds_writers_back(missing) || keys.writes && waits_for_writers() {
             lanes.extend(keys.of_writers());
+        } else {
+            self.step_aside(id, &keys);
         }
         for lane in &lanes {
             self.lanes.entry(lane.clone()).or_default().insert(id);
@@ -331,21 +339,53 @@ impl<T> Lanes<T> {
             let is_kept = |lane: &mut Lane| matches!(lane, Lane::Takers(_) | Lane::Of(..));
             let left: Vec<Lane> = place.lanes.extract_if(.., |lane| !is_kept(lane)).collect();
             self.leave_lanes(place.id, left);
+            self.step_aside(place.id, &place.keys);
         }
     }
 
-    /// Makes a command a writer of its queues, also if it reads.
+    /// Makes a command a writer of its queues, also if it reads. Writers that came after it and have waited aside come
+    /// behind it.
     fn hold_writers_back(&mut self, place: &mut Place) {
         let id = place.id;
-        for lane in place.keys.of_writers() {
-            if !place.lanes.contains(&lane) {
-                let all = self.lanes.entry(lane.clone()).or_default();
-                // It came before these.
-                for behind in all.range(id..) {
-                    self.ready.remove(behind);
+        for queue in &place.keys.queues {
+            let lane = Lane::Writers(queue.clone());
+            if place.lanes.contains(&lane) {
+                continue;
+            }
+            self.leave_aside(id, queue);
+            let all = self.lanes.entry(lane.clone()).or_default();
+            let mut before = self.aside.remove(queue).unwrap_or_default();
+            let behind = before.split_off(&id);
+            if !before.is_empty() {
+                self.aside.insert(queue.clone(), before);
+            }
+            for behind in behind {
+                let held = self.held.get_mut(&behind);
+                if let Some(place) = held.and_then(|held| held.candidate.place.as_mut()) {
+                    place.lanes.push(lane.clone());
+                    all.insert(behind);
                 }
-                all.insert(id);
-                place.lanes.push(lane);
+            }
+            for behind in all.range(id..) {
+                self.ready.remove(behind);
+            }
+            all.insert(id);
+            place.lanes.push(lane);
+        }
+    }
+
+    fn step_aside(&mut self, id: u64, keys: &Keys) {
+        let queues = keys.queues.iter().filter(|_| keys.writes);
+        for queue in queues {
+            self.aside.entry(queue.clone()).or_default().insert(id);
+        }
+    }
+
+    fn leave_aside(&mut self, id: u64, queue: &EntityName) {
+        if let Some(aside) = self.aside.get_mut(queue) {
+            aside.remove(&id);
+            if aside.is_empty() {
+                self.aside.remove(queue);
             }
         }
     }
@@ -369,8 +409,15 @@ impl<T> Lanes<T> {
     /// Ends the wait of a command, if it has waited. Returns its number.
     pub(super) fn leave(&mut self, candidate: &mut Candidate<T>) -> Option<u64> {
         let Place {
-            id, lanes, pins, ..
+            id,
+            keys,
+            lanes,
+            pins,
+            ..
         } = *candidate.place.take()?;
+        for queue in &keys.queues {
+            self.leave_aside(id, queue);
+        }
         for run in pins {
             if let Some(count) = self.pins.get_mut(&run) {
                 *count -= 1;

@@ -197,7 +197,7 @@ impl<T> Partition<T> {
 
     /// A purge has made the state smaller at once, and no growth is a reason to measure it.
     fn measure_state(&mut self) {
-        self.growth_bytes = u64::MAX;
+        self.measured.forget();
         self.keep_for_draining();
     }
 

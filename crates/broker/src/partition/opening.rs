@@ -17,7 +17,7 @@ use super::loads::Loads;
 use super::maintenance::Maintenance;
 use super::replaying::Rebuild;
 use super::scrub::Scrubbing;
-use super::snapshots::EffectCounts;
+use super::size::{Measured, SinceSnapshot};
 use super::stirred::PassedOver;
 use super::{Partition, PartitionOptions, replaying};
 use crate::Moment;
@@ -72,6 +72,7 @@ impl<T> Partition<T> {
             0,
             "a page of a directory says what its messages say"
         );
+        let measured = Measured::after_replay(&replayed.state, replayed.growth_bytes);
         let mut partition = Self {
             state: replayed.state,
             log,
@@ -83,13 +84,11 @@ impl<T> Partition<T> {
             last_record: None,
             options,
             last_snapshot_bytes: 0,
-            measured_pieces: 0,
             snapshot_begun_at: BootTime::ZERO,
             snapshots_rest_until: BootTime::ZERO,
-            effects: EffectCounts::after_replay(replayed.effect_count),
+            effects: SinceSnapshot::after_replay(replayed.effect_count),
+            measured,
             snapshot_bound_bytes: 0,
-            state_size_bytes: 0,
-            growth_bytes: u64::MAX,
             opened_at: Timestamp::from_ms(recovery.time_ms),
             now: Moment::default(),
             active_at: BootTime::ZERO,

@@ -87,6 +87,8 @@ pub(crate) struct Replayed {
     restoring: RestoringPages,
     /// How many effects came after the snapshot.
     pub(crate) effect_count: u64,
+    /// By how much pages have grown at most because of the events that came after it.
+    pub(crate) growth_bytes: u64,
 }
 
 impl Replayed {
@@ -97,6 +99,7 @@ impl Replayed {
             passes_over: PassesOver::new(how),
             restoring: how.restoring(),
             effect_count: 0,
+            growth_bytes: 0,
         }
     }
 
@@ -128,8 +131,10 @@ impl Replayed {
         Ok(self.state.read_event(bytes)?)
     }
 
-    fn apply(&mut self, record: LogPosition, event: Event) {
+    /// Applies an event that takes so many bytes.
+    fn apply(&mut self, record: LogPosition, event: Event, size_bytes: usize) {
         self.effect_count += event.effect_count() as u64;
+        self.growth_bytes += event.growth_bytes(size_bytes as u64);
         pass(Seam::Replayed, (record, event), |(_, event)| {
             self.state.apply(event);
         });
@@ -171,8 +176,9 @@ impl Replay for Replayed {
     }
 
     fn event(&mut self, record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
+        let size_bytes = event.len();
         let event = self.read_event(event)?;
-        self.apply(record, event);
+        self.apply(record, event, size_bytes);
         Ok(())
     }
 }
@@ -203,7 +209,8 @@ enum Step {
 }
 
 enum Told {
-    Event(Event),
+    /// With how many bytes it takes.
+    Event(Event, usize),
     /// Of an earlier version.
     Bytes(Vec<u8>),
 }
@@ -274,17 +281,18 @@ fn late(source: BoxError) -> LateError {
 impl Replayed {
     fn take(&mut self, events: Vec<(LogPosition, Told)>) -> Result<(), LateError> {
         for (record, told) in events {
-            let event = match told {
-                Told::Event(event) => event,
+            let (event, size_bytes) = match told {
+                Told::Event(event, size_bytes) => (event, size_bytes),
                 Told::Bytes(bytes) => {
                     let read = self.read_event(&bytes);
-                    read.map_err(|source| LateError {
+                    let event = read.map_err(|source| LateError {
                         record: Some(record),
                         source,
-                    })?
+                    })?;
+                    (event, bytes.len())
                 }
             };
-            self.apply(record, event);
+            self.apply(record, event, size_bytes);
         }
         Ok(())
     }
@@ -367,7 +375,7 @@ impl Replay for Ahead {
     fn event(&mut self, record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
         let told = match Event::needs_state(event) {
             true => Told::Bytes(event.to_vec()),
-            false => Told::Event(Event::decode(event)?),
+            false => Told::Event(Event::decode(event)?, event.len()),
         };
         self.events.push((record, told));
         self.size_bytes += event.len();

@@ -1,7 +1,7 @@
 //! Reserves room in the log for a turn; on a full disk, only for commands that free messages.
 
 use kew_engine::bus::DUE_SIZE_BYTES_MAX;
-use kew_log::{BootTime, Log, Reservation, ReserveError};
+use kew_log::{BootTime, Log, Reservation, ReserveError, ToDrain};
 
 use super::Partition;
 use super::space::{SETTLEMENT_TICK_BUDGET, Space};
@@ -13,17 +13,14 @@ pub(super) struct WaitForJob;
 impl<T> Partition<T> {
     /// Makes the log keep enough space to drain the state, including what the next batch adds to it.
     pub(super) fn keep_for_draining(&mut self) {
-        if self.growth_bytes > self.options.log.segment_size_first_bytes / 4 {
-            let size = self.state.size();
-            self.state_size_bytes = size.snapshot_bytes_max;
-            self.measured_pieces = size.pieces;
-            self.growth_bytes = 0;
-        }
-        let batch_bytes = self.options.log.batch_size_max_bytes;
-        let state_bytes = self.state_size_bytes + self.growth_bytes + batch_bytes;
-        self.log.keep_for_draining(state_bytes);
         let may_be_cold = self.options.resident_bytes.is_some() || self.state.may_be_cold();
-        self.log.keep_pages(may_be_cold);
+        let again_after_bytes = self.options.log.segment_size_first_bytes / 4;
+        let measured = &mut self.measured;
+        let state = measured.measure(&self.state, may_be_cold, again_after_bytes);
+        self.log.keep_for_draining(ToDrain {
+            batch_bytes_max: self.options.log.batch_size_max_bytes,
+            ..state
+        });
     }
 
     /// Reserves room for due events and at least the first command.

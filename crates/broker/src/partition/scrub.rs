@@ -384,15 +384,11 @@ impl<T> Partition<T> {
     /// Writes snapshots until no start needs what is damaged: two that are whole, behind it. On a full disk only those are
     /// written that make space, and they count too: others would take the ballast, and the space of the older snapshot.
     ///
-    /// Two cannot help if a page is named that cannot be read. Then it ends all the same, and the report says so. Those of a
-    /// full disk do not count while a run may be cold: they move no pages.
+    /// Two cannot help if a page is named that cannot be read. Then it ends all the same, and the report says so.
     pub(super) fn avoid_damage(&mut self) {
         let Some(avoided) = self.scrub.avoided else {
             return;
         };
-        if self.log.is_draining() && self.state.may_be_cold() {
-            return;
-        }
         if self.log.replays_from() >= Some(avoided) {
             self.scrub.avoided = None;
             return;

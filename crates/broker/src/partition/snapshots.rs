@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 use std::mem;
 
 use kew_engine::{Snapshot, SnapshotPages, SnapshotParts};
-use kew_log::{
-    LogPosition, PageContent, PageNumber, PlannedSnapshot, SnapshotContent, SnapshotForm,
-};
+use kew_log::{LogPosition, PageContent, PageNumber, PlannedSnapshot, SnapshotContent};
 use kew_planted::{Seam, alter};
 
 use super::Partition;
@@ -28,15 +26,13 @@ pub(crate) enum Content {
 }
 
 impl SnapshotContent for Content {
-    fn plan(&mut self, form: SnapshotForm) -> PlannedSnapshot {
+    fn plan(&mut self) -> PlannedSnapshot {
         if let Self::Shared(_) = self {
             let whole = Self::Whole(SnapshotParts::default());
             if let Self::Shared(snapshot) = mem::replace(self, whole) {
-                *self = match form {
-                    SnapshotForm::Pages if snapshot.fits_pages() => {
-                        Self::Paged(snapshot.plan_pages())
-                    }
-                    SnapshotForm::Pages | SnapshotForm::Whole => Self::Whole(snapshot.plan()),
+                *self = match snapshot.fits_pages() {
+                    true => Self::Paged(snapshot.plan_pages()),
+                    false => Self::Whole(snapshot.plan()),
                 };
             }
         }
@@ -50,14 +46,6 @@ impl SnapshotContent for Content {
                 parts: pages.parts().len(),
                 pages: pages.page_count(),
             },
-        }
-    }
-
-    fn needs_pages(&self) -> bool {
-        match self {
-            Self::Shared(snapshot) => snapshot.has_cold(),
-            Self::Whole(_) => false,
-            Self::Paged(_) => true,
         }
     }
 
@@ -103,30 +91,6 @@ impl Content {
     }
 }
 
-/// How many effects there were.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct EffectCounts {
-    /// Since the snapshot that this start has used.
-    pub(super) all: u64,
-    /// Up to the last snapshot that is durable, and up to the one that is being written.
-    in_last: u64,
-    in_next: u64,
-}
-
-impl EffectCounts {
-    pub(super) fn after_replay(effect_count: u64) -> Self {
-        Self {
-            all: effect_count,
-            ..Self::default()
-        }
-    }
-
-    /// Those that a start would apply now.
-    fn since_snapshot(self) -> u64 {
-        self.all - self.in_last
-    }
-}
-
 impl<T> Partition<T> {
     /// Writes a snapshot if one is due and no write is on its way to the disk. The partition calls this
     /// itself after each commit.
@@ -139,6 +103,7 @@ impl<T> Partition<T> {
         }
     }
 
+    /// Whether a snapshot is due, if one can be written.
     pub(super) fn is_snapshot_due(&self) -> bool {
         let written_bytes = self.log.bytes_since_snapshot();
         if self.log.is_draining() {
@@ -174,7 +139,7 @@ impl<T> Partition<T> {
     /// something for all. So they may be the fewer the more there is.
     fn due_after_effects(&self) -> u64 {
         let least = self.options.snapshot_after_effects;
-        (self.measured_pieces / 10).clamp(least, least.saturating_mul(50))
+        (self.measured.pieces() / 10).clamp(least, least.saturating_mul(50))
     }
 
     /// Writes a snapshot if anything happened since the last one and no write is on its way to the disk. If one is
@@ -207,13 +172,22 @@ impl<T> Partition<T> {
             Ok(true) => {}
             Err(error) => panic!("a snapshot was refused by a quiet log: {error}"),
         }
-        if cfg!(debug_assertions) {
-            self.snapshot_bound_bytes = self.state.snapshot_size_bytes_max();
-        }
-        self.effects.in_next = self.effects.all;
+        self.bound_snapshot();
+        self.effects.begun();
+        self.measured.snapshot_begun();
         self.snapshot_begun_at = self.now.boot;
         self.state.begin_snapshot();
         self.gather(self.options.gather_steps);
+    }
+
+    /// Notes the most that the snapshot may take that is begun, if it is written on a full disk.
+    fn bound_snapshot(&mut self) {
+        self.keep_for_draining();
+        let bytes_max = self.log.drained_snapshot_bytes_max();
+        self.snapshot_bound_bytes = match self.log.is_draining() {
+            true => bytes_max.min(self.log.reserved_for_bytes()),
+            false => bytes_max,
+        };
     }
 
     /// Whether a snapshot is being gathered: each turn gathers a piece.
@@ -234,7 +208,8 @@ impl<T> Partition<T> {
 
     /// Notes that a snapshot was written.
     pub(super) fn snapshot_written(&mut self) {
-        self.effects.in_last = self.effects.in_next;
+        self.effects.written();
+        self.measured.snapshot_written();
         self.eviction.snapshot_written();
         let now = self.now.boot;
         self.loads.warming.snapshot_written(now);
@@ -242,10 +217,11 @@ impl<T> Partition<T> {
         let rest_ms = (took_us / 1000).saturating_mul(REST_FACTOR);
         self.snapshots_rest_until = now.plus_ms(rest_ms.min(REST_MS_MAX));
         self.last_snapshot_bytes = self.log.last_snapshot_written_bytes().unwrap_or_default();
+        let anew_bytes = self.log.anew_size_bytes();
         debug_assert!(
-            !self.log.is_last_snapshot_whole()
-                || self.last_snapshot_bytes <= self.snapshot_bound_bytes,
-            "what is kept for draining bounds a snapshot"
+            anew_bytes.is_none_or(|bytes| bytes <= self.snapshot_bound_bytes),
+            "what is reserved bounds a snapshot with all pages anew: {anew_bytes:?} and {}",
+            self.snapshot_bound_bytes
         );
     }
 

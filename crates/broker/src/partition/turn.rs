@@ -1,5 +1,7 @@
 //! A turn: due work and commands are decided, and their events become one batch of the log.
 
+use std::ops::ControlFlow;
+
 use kew_engine::{Missing, Timestamp, Turn};
 use kew_log::Reservation;
 
@@ -49,15 +51,7 @@ struct Deciding<T> {
     decided: Vec<Decided<T>>,
 }
 
-/// The next command, as far as its turn has come.
-enum Next<T> {
-    /// There is none, or no room for it.
-    None,
-    /// It is held back, or rejected.
-    Passed,
-    Admitted(Admitted<T>),
-}
-
+/// A command that can be decided if nothing is missing.
 struct Admitted<T> {
     candidate: Candidate<T>,
     source: Source,
@@ -137,9 +131,11 @@ impl<T> Partition<T> {
         };
         while deciding.takes_more() {
             match self.admit_next(&mut deciding, commands, replies) {
-                Next::None => break,
-                Next::Passed => {}
-                Next::Admitted(admitted) => self.try_next(&mut deciding, admitted, replies),
+                ControlFlow::Break(()) => break,
+                ControlFlow::Continue(None) => {}
+                ControlFlow::Continue(Some(admitted)) => {
+                    self.try_next(&mut deciding, admitted, replies);
+                }
             }
         }
         let is_any_held = commands.is_any_held();
@@ -189,18 +185,19 @@ impl<T> Partition<T> {
         is_more_due
     }
 
-    /// Takes the next command, if the turn has room for it.
+    /// Takes the next command. Ends the turn if there is none, or no room for it. `None` says that it is held back, or
+    /// rejected.
     fn admit_next(
         &mut self,
         deciding: &mut Deciding<T>,
         commands: &mut impl Waiting<T>,
         replies: &mut Vec<(T, Reply)>,
-    ) -> Next<T> {
+    ) -> ControlFlow<(), Option<Admitted<T>>> {
         let space = deciding.space;
         let has_waited = self.lanes.has_ready();
         let next = self.lanes.front_mut().or_else(|| commands.front_mut());
         let Some(command) = next else {
-            return Next::None;
+            return ControlFlow::Break(());
         };
         space.trim(command, &self.state);
         let description = command.describe();
@@ -215,11 +212,11 @@ impl<T> Partition<T> {
                 deciding.count_left -= 1;
                 replies.push((ticket, Err(Rejection::Busy)));
             }
-            return Next::Passed;
+            return ControlFlow::Continue(None);
         }
         // A tick of expensive rules would hold all commands up for as long as it has work.
         if description.looks_at > deciding.steps_left && !deciding.is_first() {
-            return Next::None;
+            return ControlFlow::Break(());
         }
         let needed = space.needed_bytes(&description, &self.state);
         let cost = Cost {
@@ -229,7 +226,7 @@ impl<T> Partition<T> {
         let mut is_admitted = cost.size_bytes == 0 || space.admits(&description, needed);
         if is_admitted && deciding.room_left() < needed {
             if needed <= space.turn_bytes() {
-                return Next::None;
+                return ControlFlow::Break(());
             }
             // No turn has this much room while the disk is full.
             is_admitted = false;
@@ -239,24 +236,24 @@ impl<T> Partition<T> {
         let taking = Taking::of(&description);
         let has_bodies = description.needs_bodies;
         let Some((mut candidate, source)) = self.take_next(commands, cost, has_bodies) else {
-            return Next::None;
+            return ControlFlow::Break(());
         };
         let rejection = match is_admitted {
             false => Rejection::Full,
             // Messages would be removed that nobody gets. Nor does anybody get this answer.
             true if has_bodies && self.is_abandoned(&candidate) => Rejection::Busy,
             true => {
-                return Next::Admitted(Admitted {
+                return ControlFlow::Continue(Some(Admitted {
                     candidate,
                     source,
                     taking,
                     has_bodies,
-                });
+                }));
             }
         };
         self.leave(&mut candidate, replies);
         replies.push((candidate.ticket, Err(rejection)));
-        Next::Passed
+        ControlFlow::Continue(None)
     }
 
     /// Decides a command, or lets it wait for what it needs.
@@ -395,7 +392,7 @@ impl<T> Partition<T> {
             self.last_record_of.insert(*entity, reservation.position);
         }
         self.stirred.append(&mut batch.stirred);
-        self.growth_bytes = self.growth_bytes.saturating_add(batch.growth_bytes);
+        self.measured.grew(&self.state, batch.growth_bytes);
         self.effects.all += batch.effect_count;
         if batch.touches_catalogue {
             self.catalogue_record = Some(reservation.position);

@@ -74,7 +74,7 @@ impl<T> Partition<T> {
 
     /// How long writing snapshots must rest, to take at most a tenth of the time.
     pub(super) fn writing_interval_ms(&self) -> u64 {
-        self.state_size_bytes / MAKE_SPACE_BYTES_PER_MS
+        self.log.drained_snapshot_bytes_max() / MAKE_SPACE_BYTES_PER_MS
     }
 
     /// Notes whether a job had no file descriptor.

@@ -1,4 +1,4 @@
-//! Records are read ahead of receivers: whom that spares a read, and what bounds it.
+//! Records are read ahead of receivers: which of them wait for no read, and what bounds it.
 
 use std::collections::VecDeque;
 

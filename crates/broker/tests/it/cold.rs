@@ -1,5 +1,7 @@
 //! Commands that wait until records of messages are read: their order, and what fails.
 
+use std::collections::BTreeSet;
+
 use kew_broker::{Answered, Rejection, Reply, Rotation, Source};
 use kew_engine::storage::{Metadata, StorageCommand, StorageOutcome};
 use kew_engine::{Command, EntityName, Outcome};
@@ -363,7 +365,7 @@ fn receive_from(queue: EntityName) -> Command {
     })
 }
 
-/// On a full disk, snapshots are written without pages, unless a run is on pages alone.
+/// On a full disk, pages are copied into files of their own, also of runs that are on pages alone, and older files go.
 #[test]
 fn what_is_on_pages_alone_stays_on_a_full_disk() {
     let mut driver = Driver::new();
@@ -376,6 +378,13 @@ fn what_is_on_pages_alone_stays_on_a_full_disk() {
     driver.partition.evict_if(|_, may| may);
     let cold_runs = |driver: &Driver| driver.partition.state().resident().cold_runs;
     assert_eq!(cold_runs(&driver), 3);
+    let page_files = |driver: &Driver| {
+        let files = driver.storage.files().into_iter();
+        let names = files.map(|(name, _)| name);
+        let names = names.filter(|name| name.starts_with("pages-"));
+        names.collect::<BTreeSet<String>>()
+    };
+    let files_before = page_files(&driver);
     let used_bytes = driver.storage.used_bytes();
     driver
         .storage
@@ -403,6 +412,7 @@ fn what_is_on_pages_alone_stays_on_a_full_disk() {
         snapshots += u32::from(was_draining && log.last_snapshot() > before);
     }
     assert!(snapshots > 3, "{snapshots}");
+    assert!(page_files(&driver).is_disjoint(&files_before));
     assert_eq!(cold_runs(&driver), 3);
     let Ok(Answered { outcome, .. }) = driver.ask(receive_from(named("other"))) else {
         panic!("they are there");

@@ -17,6 +17,7 @@ mod fairness;
 mod first_format;
 mod first_version;
 mod forwards;
+mod full_disk_cold;
 mod maintenance;
 mod metrics;
 mod opening;

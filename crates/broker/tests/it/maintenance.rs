@@ -52,7 +52,7 @@ fn send_many(driver: &mut Driver, count: usize) {
 fn an_idle_partition_frees_its_segments_after_a_purge() {
     let mut driver = Driver::new();
     assert_eq!(options().log.segment_size_max_bytes, SEGMENT_BYTES);
-    send_many(&mut driver, 600);
+    send_many(&mut driver, 2400);
     assert!(space(&driver).size_bytes > 8 * SEGMENT_BYTES);
     driver
         .ask(Command::Storage(StorageCommand::Clear { queue: queue() }))
@@ -62,9 +62,9 @@ fn an_idle_partition_frees_its_segments_after_a_purge() {
     let found = space(&driver);
     assert!(found.size_bytes <= bytes_max(&driver), "{found:?}");
     assert!(found.recycled <= 1, "{found:?}");
-    // The ballast is as small as the state.
+    // The ballast is at most twice as large as the state needs.
     let others_bytes = found.disk_bytes - found.size_bytes - found.pages_bytes;
-    assert!(others_bytes < 12 * SEGMENT_BYTES, "{found:?}");
+    assert!(others_bytes < 24 * SEGMENT_BYTES, "{found:?}");
     // Page files are emptied when more than half of one is dead. There are two copies, and one pair is appended to.
     assert!(found.pages_bytes <= 2 * 2 * 64 * 1024, "{found:?}");
     assert_eq!(driver.partition.moved_count(), 0);

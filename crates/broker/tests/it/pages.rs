@@ -45,7 +45,7 @@ impl Random {
 struct Content(SnapshotPages);
 
 impl SnapshotContent for Content {
-    fn plan(&mut self, _: SnapshotForm) -> PlannedSnapshot {
+    fn plan(&mut self) -> PlannedSnapshot {
         PlannedSnapshot {
             parts: self.0.parts().len(),
             pages: self.0.page_count(),

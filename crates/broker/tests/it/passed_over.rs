@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use kew_broker::{Partition, PartitionOptions, Rejection};
+use kew_broker::{Partition, PartitionOptions, Rejection, Repair, Restore};
 use kew_engine::bus::{BusCommand, BusMessage, BusQueueOptions};
 use kew_engine::storage::{Metadata, StorageCommand};
 use kew_engine::{Command, Resident, Timestamp};
-use kew_log::{FaultyStorage, JobKind, LogPosition, TablePage, read_table};
+use kew_log::{FaultyStorage, JobKind, LogPosition, Storage, TablePage, read_table};
 
 use crate::bus;
 use crate::cold::named;
@@ -129,6 +129,35 @@ fn memory_after_a_start_does_not_grow_with_the_backlog() {
             driver.partition.check_cold_pages();
             drain(&mut driver, count);
         }
+    }
+}
+
+/// A log that begins anew has its messages on pages, and both of its snapshots name the same ones: also the first start
+/// passes over them.
+#[test]
+fn the_first_start_after_a_restore_or_a_repair_passes_over_pages() {
+    const COUNT: u64 = 5 * 1024;
+    for is_repaired in [false, true] {
+        let storage = filled(COUNT);
+        let disk: Arc<dyn Storage> = Arc::new(storage.clone());
+        let secret = [7; 16];
+        match is_repaired {
+            true => {
+                let repair = Repair::look(disk, "acct").unwrap();
+                repair.carry_out(unlimited(), 3, secret).unwrap();
+            }
+            false => {
+                let restore = Restore::read(&*disk).unwrap();
+                restore.carry_out(disk, unlimited(), 3, secret).unwrap();
+            }
+        }
+        let [newest, older] = pages_of_runs(&storage);
+        assert_eq!(newest.len(), 5);
+        assert_eq!(newest, older);
+        let mut driver = Driver::with(storage, limited(Some(1000)));
+        assert_eq!(records(&driver), 1);
+        driver.partition.check_cold_pages();
+        drain(&mut driver, COUNT);
     }
 }
 

@@ -6,6 +6,7 @@ mod flow;
 mod missing;
 mod moves;
 mod profile;
+mod receiving;
 mod repair;
 pub(crate) mod snapshot;
 
@@ -16,6 +17,7 @@ pub use self::flow::Flow;
 pub(crate) use self::missing::Walk;
 pub use self::moves::{Moved, MovedOf};
 pub(crate) use self::profile::Profile;
+pub use self::receiving::Receiving;
 use crate::catalogue::{Catalogue, Deadline};
 use crate::effect::Effect;
 use crate::shared::{Entities, Share};

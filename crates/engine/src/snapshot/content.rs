@@ -43,11 +43,6 @@ impl Snapshot {
         }
     }
 
-    /// Whether records of some messages are on pages alone: then it can only be written with pages.
-    pub fn has_cold(&self) -> bool {
-        self.head.has_cold
-    }
-
     /// Plans the parts, in the order in which they must be restored. Takes a step for each run and each small
     /// part. All records are in memory.
     pub fn plan(self) -> SnapshotParts {

@@ -1,11 +1,13 @@
-//! An upper bound of a snapshot's size, without making the snapshot. The disk keeps that much for the next
-//! ones.
+//! Upper bounds of what a state takes in a snapshot, without making the snapshot. The disk keeps as much for the next
+//! ones as follows from these, and from the pages that there are.
 //!
-//! Messages, sessions and remembered ids count by their number. The bound is computed often, so it takes a
-//! step for each entity and account, and none for a message.
+//! Messages, sessions and remembered ids count by their number. The bounds are computed often, so they take a step for
+//! each entity and account, and none for a message.
 
 use crate::bus::BusQueue;
 use crate::catalogue::AccountRecord;
+use crate::effect::Effect;
+use crate::event::Event;
 use crate::state::State;
 use crate::storage::Entity;
 
@@ -15,6 +17,14 @@ const MESSAGE_SIZE_BYTES_MAX: u64 = 46;
 
 /// The most bytes of an entity without its texts: numbers, times, lengths, and the heads of its parts.
 const ENTITY_SIZE_BYTES_MAX: u64 = 256;
+
+/// The most bytes of a run without its messages: its bits, counts, bounds and spread in a directory page, the heads of
+/// its columns, and its share of that page. The heads of a page of its own are less than its 65 messages count for and do
+/// not take.
+const RUN_SIZE_BYTES_MAX: u64 = 512;
+
+/// What a session, a rule or a block of remembered ids may take beside themselves: the head of a page.
+const PAGE_HEAD_SIZE_BYTES: u64 = 64;
 
 /// The most bytes of an access policy without its id and permissions.
 const POLICY_SIZE_BYTES_MAX: u64 = 32;
@@ -28,6 +38,25 @@ const FILE_SIZE_BYTES_MAX: u64 = 256;
 /// The heads of parts take at most this share of their content, which is 256 KiB or less.
 const PARTS_SHARE: u64 = 1024;
 
+/// By how much a message of a storage queue grows on its page while it is consumed: the end of its lease (4), a generation
+/// and a count of deliveries that differ from those of its neighbours, and flags. Of a run that keeps its page, 64 messages
+/// lie in the directory instead, which is less for 1,024.
+const CONSUMED_SIZE_BYTES: u64 = 8;
+
+/// The same of a run, for the first ones of its messages that lie in the directory: the heads of columns there, and bits.
+const CONSUMED_RUN_SIZE_BYTES: u64 = 128;
+
+/// The same of a run whose records are not in memory, where it is a patch; and of a message of a bus queue, which may go to
+/// its dead letters, where it has other neighbours.
+const PATCHED_SIZE_BYTES: u64 = 16;
+
+/// What an arrival, a move of a body or another fact adds to pages beyond the bytes of its event: the times and counts that
+/// it implies or writes as differences, for a message and for a session that begins with it.
+const GROWTH_BYTES: u64 = 72;
+
+/// What an event adds that creates an entity: a queue of Service Bus has two more.
+const ENTITIES_GROWTH_BYTES: u64 = 3 * ENTITY_SIZE_BYTES_MAX;
+
 /// To gather an entity takes about as long as to apply an effect, and a tenth as many effects as there are pieces make
 /// a snapshot due: so gathering all takes less than a sixth of what those effects took.
 const PIECES_PER_ENTITY: u64 = 64;
@@ -35,40 +64,61 @@ const PIECES_PER_ENTITY: u64 = 64;
 /// How large a state is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StateSize {
-    /// The most bytes that a whole snapshot of it takes.
-    pub snapshot_bytes_max: u64,
+    /// The most bytes that its pages take, of one copy. A snapshot of it without pages takes less.
+    pub pages_bytes_max: u64,
+    /// By how much its pages grow at most while its messages are consumed: received, settled in any way, or expired.
+    pub consumed_bytes_max: u64,
     /// What a snapshot has to look at, or a start to read: how many messages, sessions, remembered ids and rules
     /// there are, and 64 for each entity.
     pub pieces: u64,
 }
 
 impl StateSize {
-    fn add(self, snapshot_bytes_max: u64, pieces: u64) -> Self {
+    fn add(self, pages_bytes_max: u64, consumed_bytes_max: u64, pieces: u64) -> Self {
         Self {
-            snapshot_bytes_max: self.snapshot_bytes_max + snapshot_bytes_max,
+            pages_bytes_max: self.pages_bytes_max + pages_bytes_max,
+            consumed_bytes_max: self.consumed_bytes_max + consumed_bytes_max,
             pieces: self.pieces + PIECES_PER_ENTITY + pieces,
         }
     }
 }
 
 impl State {
-    /// The most bytes that a snapshot of this state takes.
+    /// The most bytes that a snapshot of this state takes which has no pages.
     pub fn snapshot_size_bytes_max(&self) -> u64 {
-        self.size().snapshot_bytes_max
+        self.size(false).pages_bytes_max
     }
 
-    /// How large it is, in one walk over entities and accounts.
-    pub fn size(&self) -> StateSize {
+    /// How large it is, in one walk over entities and accounts. `may_be_cold` says whether records may leave memory.
+    pub fn size(&self, may_be_cold: bool) -> StateSize {
+        let consumed = match may_be_cold {
+            true => PATCHED_SIZE_BYTES,
+            false => CONSUMED_SIZE_BYTES,
+        };
         let size = (self.storage.values()).fold(StateSize::default(), |size, it| {
-            size.add(entity_size_bytes(it), it.backlog.count())
+            let count = it.backlog.count();
+            let runs = it.backlog.table().run_count();
+            let consumed = count * consumed + runs * CONSUMED_RUN_SIZE_BYTES;
+            size.add(entity_size_bytes(it), consumed, count)
         });
+        let run_length = self.catalogue.run_length.as_u64();
         let size = self.bus.values().fold(size, |size, it| {
-            size.add(queue_size_bytes(it), queue_pieces(it))
+            let pieces = queue_pieces(it);
+            let runs = it.backlog.table().run_count();
+            // As many runs may begin in the queue of its dead letters.
+            let run_bytes = CONSUMED_RUN_SIZE_BYTES + RUN_SIZE_BYTES_MAX;
+            let consumed = pieces * PATCHED_SIZE_BYTES + runs * run_bytes;
+            size.add(queue_size_bytes(it, run_length), consumed, pieces)
         });
         StateSize {
-            snapshot_bytes_max: self.with_the_rest(size.snapshot_bytes_max),
+            pages_bytes_max: self.with_the_rest(size.pages_bytes_max),
             ..size
         }
+    }
+
+    /// By how much the pages of this process's state have grown at most because of runs that have begun.
+    pub fn begun_runs_bytes(&self) -> u64 {
+        self.catalogue.live.begun_runs() * RUN_SIZE_BYTES_MAX
     }
 
     /// With what the partition itself takes.
@@ -81,6 +131,25 @@ impl State {
         let rest = accounts.chain(properties);
         let size_bytes = FILE_SIZE_BYTES_MAX + entities_bytes + rest.sum::<u64>();
         size_bytes + size_bytes / PARTS_SHARE
+    }
+}
+
+impl Event {
+    /// By how much pages grow at most because of this event, which takes so many bytes in the log; without the runs that
+    /// begin, and without what messages that are there may grow by while they are consumed
+    /// ([`StateSize::consumed_bytes_max`]).
+    pub fn growth_bytes(&self, size_bytes: u64) -> u64 {
+        let effects = self.fact.effects();
+        let is_arrival = |effect: &&Effect| matches!(effect, Effect::Arrived { .. });
+        let count = match effects {
+            [] => self.effect_count(),
+            effects => effects.iter().filter(is_arrival).count(),
+        };
+        let entities_bytes = match self.shows_in_catalogue() {
+            true => ENTITIES_GROWTH_BYTES,
+            false => 0,
+        };
+        size_bytes + self.left_out_size_bytes() + GROWTH_BYTES * count as u64 + entities_bytes
     }
 }
 
@@ -97,24 +166,35 @@ fn entity_size_bytes(entity: &Entity) -> u64 {
         + texts
         + policies.sum::<u64>()
         + entity.backlog.count() * MESSAGE_SIZE_BYTES_MAX
+        + entity.backlog.table().run_count() * RUN_SIZE_BYTES_MAX
 }
 
-fn queue_size_bytes(queue: &BusQueue) -> u64 {
+fn queue_size_bytes(queue: &BusQueue, run_length: u64) -> u64 {
     let options = &queue.options;
     let destinations = [&options.forward_to, &options.forward_dead_letters_to];
     let destinations = destinations.into_iter().flatten().map(|name| name.len());
     let texts = queue.name.account.len() + queue.name.name.len() + destinations.sum::<usize>();
+    let sessions = queue.backlog.sessions.count();
+    // Nearly all blocks of ids are full.
+    let blocks = 1 + 2 * queue.duplicates.kept_count() / run_length;
+    let heads = sessions + rule_count(queue) + blocks;
     ENTITY_SIZE_BYTES_MAX
         + (texts + options.description.len()) as u64
         + queue.backlog.snapshot_size_bytes_max()
+        + queue.backlog.table().run_count() * RUN_SIZE_BYTES_MAX
         + queue.duplicates.snapshot_size_bytes_max()
         + (queue.topic.as_ref()).map_or(0, |topic| topic.snapshot_size_bytes_max())
+        + heads * PAGE_HEAD_SIZE_BYTES
 }
 
 fn queue_pieces(queue: &BusQueue) -> u64 {
     let sessions = queue.backlog.sessions.count();
-    let rules = queue.topic.as_ref().map_or(0, |topic| topic.rule_count());
-    queue.backlog.count() + sessions + queue.duplicates.kept_count() + rules as u64
+    queue.backlog.count() + sessions + queue.duplicates.kept_count() + rule_count(queue)
+}
+
+fn rule_count(queue: &BusQueue) -> u64 {
+    let topic = queue.topic.as_ref();
+    topic.map_or(0, |topic| topic.rule_count() as u64)
 }
 
 fn account_size_bytes(account: &AccountRecord) -> u64 {

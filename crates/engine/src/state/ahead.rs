@@ -1,6 +1,7 @@
 //! What a receiver is likely to need next. Nothing is decided by it: who reads it ahead spares the next receive a read.
 
 use super::State;
+use crate::queues::Receiving;
 use crate::table::{GroupAhead, Missing, Slots, Table};
 use crate::vocabulary::{Incarnation, SequenceNumber, Timestamp};
 
@@ -10,22 +11,6 @@ const GROUPS_MAX: usize = 64;
 
 /// The most messages of a session that are looked for.
 const OF_SESSION_MAX: usize = 1024;
-
-/// A receive of messages from the head of an entity, or of a session, of which records may not be in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Receiving {
-    pub(crate) entity: Incarnation,
-    /// 0 without one.
-    pub(crate) session: u32,
-    pub(crate) count: usize,
-}
-
-impl Receiving {
-    /// The entity, and the number of the session. Receives from the same place have the same.
-    pub fn place(&self) -> (Incarnation, u32) {
-        (self.entity, self.session)
-    }
-}
 
 /// What lies ahead of a receiver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

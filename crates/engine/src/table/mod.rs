@@ -237,6 +237,10 @@ impl Table {
         self.runs.is_empty()
     }
 
+    pub(crate) fn run_count(&self) -> u64 {
+        self.runs.len() as u64
+    }
+
     /// Makes sure that no message gets this number again.
     pub(crate) fn use_number(&mut self, number: SequenceNumber) {
         self.next = self.next.max(number.next());
@@ -260,6 +264,7 @@ impl Table {
             return false;
         };
         let run = own(run, &mut self.copied, Run::live_count);
+        *live.begun_runs += u64::from(run.live_count() == 0);
         let size_bytes = size_bytes(record.body, &side.overlays);
         let borrowed_bytes = record.body.borrowed_bytes();
         if !run.put(number, record, side, |spread, body| live.add(spread, body)) {

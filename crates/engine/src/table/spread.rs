@@ -158,6 +158,8 @@ pub(crate) struct Live {
     size_bytes: u64,
     /// How much of the messages is in memory: whatever counts a message's bodies knows that too.
     pub(super) resident: Hint<Resident>,
+    /// How many runs have begun with a message that arrived, in this process.
+    pub(super) begun_runs: Hint<u64>,
 }
 
 impl Live {
@@ -167,12 +169,18 @@ impl Live {
             by_unit: BTreeMap::new(),
             size_bytes: 0,
             resident: Hint::default(),
+            begun_runs: Hint::default(),
         }
     }
 
     /// How much of the messages is in memory.
     pub(crate) fn resident(&self) -> Resident {
         *self.resident
+    }
+
+    /// How many runs have begun since this process did.
+    pub(crate) fn begun_runs(&self) -> u64 {
+        *self.begun_runs
     }
 
     /// The same unit, for an entity that is not part of the partition yet.

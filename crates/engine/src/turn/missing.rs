@@ -11,7 +11,7 @@ use super::Turn;
 use crate::bus::{self, Behind, BusCommand, By, DueSpent, Unread};
 use crate::command::Command;
 use crate::moves::{Holder, Source};
-use crate::state::Receiving;
+use crate::queues::Receiving;
 use crate::storage::{self, StorageCommand};
 use crate::table::Missing;
 use crate::vocabulary::Incarnation;

@@ -8,15 +8,14 @@
 //! settle as many messages as they need. The log accepts messages again when the ballast is whole and one
 //! more segment was made.
 //!
-//! While the log drains, a snapshot is written whole, without pages: so what it takes is bounded, and goes with it. If
-//! something is on pages alone ([`Log::keep_pages`]), it names pages as always, and moves none that can stay. Page files do
-//! not go then, so they count for nothing in what is kept.
+//! While the log drains, each snapshot has all pages anew, in files of its own: so what it takes is bounded, and goes with
+//! it. A page that cannot be read, and whose content is nowhere else, stays where it lies, with its files.
 //!
-//! The size of the ballast, where U is the size of a first segment, s the largest size of a whole snapshot, and
-//! s1, s2 the sizes of the two kept snapshots:
+//! The size of the ballast, where U is the size of a first segment, s the largest size of such a snapshot until all is
+//! drained, and p the size of the kept snapshots and of all page files:
 //!
-//! - 3 s − s1 − s2 for snapshots: two are kept while a third is written. Kept snapshots with pages share their files,
-//!   which go with the last one: all of them count for s at most;
+//! - 3 s − p, and at least 2 s, for snapshots: two are kept while a third is written. What was kept before goes when two were
+//!   written, so it is space for the third;
 //! - 3 max(U/2, s/8) for settlements between three snapshots;
 //! - 7 U: a partly used segment at either end, a prepared one, one for the loss at the ends of segments, two
 //!   that are kept by the changes to messages in them, and one for each of two recoveries.
@@ -32,6 +31,7 @@ use crate::ballast::{Ballast, MadeBallast};
 use crate::format::SEGMENT_HEADER_BLOCK_SIZE;
 use crate::job::MakeBallast;
 use crate::options::room_bytes;
+use crate::pages::ToDrain;
 use crate::segment::MakeError;
 use crate::storage::IoFailure;
 use crate::{LogOptions, LogPosition};
@@ -47,10 +47,10 @@ const SEGMENTS_WITH_BODIES_MAX: usize = 2;
 pub(super) struct Drain {
     pub(super) ballast: Ballast,
     ballast_bytes: u64,
-    /// The largest size of a snapshot, as last reported by the owner of the state. `None` before that.
-    state_size_bytes: Option<u64>,
-    /// Whether page files stay while it drains.
-    keeps_pages: bool,
+    /// How large the state is, as last reported by its owner. `None` before that.
+    state: Option<ToDrain>,
+    /// The largest size of a snapshot when the log began to drain, or now: the space is reserved for that.
+    reserved_for_bytes: u64,
     is_draining: bool,
     /// While draining: space was freed or time has passed, so check whether draining can end.
     is_end_tried: bool,
@@ -72,8 +72,8 @@ impl Drain {
                 _ => Ballast::Idle,
             },
             ballast_bytes,
-            state_size_bytes: None,
-            keeps_pages: false,
+            state: None,
+            reserved_for_bytes: 0,
             is_draining,
             is_end_tried: is_draining,
             is_segment_wanted: false,
@@ -86,16 +86,29 @@ impl Drain {
 
 /// Calls of the state's owner.
 impl Log {
-    /// Sets the largest size of a snapshot. From then on new messages have room only while the space to
-    /// drain that much is reserved.
-    pub fn keep_for_draining(&mut self, state_size_bytes: u64) {
-        self.drain.state_size_bytes = Some(state_size_bytes);
+    /// Sets how large the state is. From then on new messages have room only while the space to drain that much is
+    /// reserved.
+    pub fn keep_for_draining(&mut self, state: ToDrain) {
+        let is_first = self.drain.state.is_none();
+        self.drain.state = Some(state);
+        if is_first || !self.drain.is_draining {
+            self.drain.reserved_for_bytes = self.drained_snapshot_bytes_max();
+        }
     }
 
-    /// Sets whether something is, or may soon be, on pages alone: then page files do not go on a full disk, and more space
-    /// is reserved.
-    pub fn keep_pages(&mut self, keeps_pages: bool) {
-        self.drain.keeps_pages = keeps_pages;
+    /// The most that a snapshot takes on a full disk, now and until all is drained.
+    pub fn drained_snapshot_bytes_max(&self) -> u64 {
+        let manifest_bytes = self.reclaim.manifest_size_bytes(&self.pages);
+        let state = self.drain.state.as_ref();
+        state.map_or(0, |state| {
+            self.pages.anew_size_bytes_max(state, manifest_bytes)
+        })
+    }
+
+    /// The same when the log began to drain, or now. That is reserved, and no snapshot takes more until the log does not
+    /// drain any more.
+    pub fn reserved_for_bytes(&self) -> u64 {
+        self.drain.reserved_for_bytes
     }
 
     /// Whether the disk was found full and is being drained.
@@ -105,8 +118,7 @@ impl Log {
 
     /// While draining, a snapshot is due after this many bytes.
     pub fn drain_interval_bytes(&self) -> u64 {
-        let state_size_bytes = self.drain.state_size_bytes.unwrap_or(0);
-        (self.options.segment_size_first_bytes / 2).max(state_size_bytes / 8)
+        (self.options.segment_size_first_bytes / 2).max(self.drain.reserved_for_bytes / 8)
     }
 
     /// Whether a settlement may bring a body now. The body keeps its segment in use, so on a full disk only
@@ -158,19 +170,15 @@ impl Log {
         if self.drain.ballast == Ballast::Off {
             return 0;
         }
-        let Some(state_size_bytes) = self.drain.state_size_bytes else {
+        if self.drain.state.is_none() {
             return match self.drain.is_draining {
                 true => self.options.ballast_size_bytes,
                 false => 0,
             };
-        };
-        let page_bytes = match self.drain.keeps_pages {
-            true => 0,
-            false => self.pages.size_bytes(),
-        };
-        let reclaim = &self.reclaim;
-        let kept_bytes = reclaim.kept_size_bytes(&self.pages, page_bytes, state_size_bytes);
-        let snapshots_bytes = (state_size_bytes * 3).saturating_sub(kept_bytes);
+        }
+        let snapshot_bytes = self.drained_snapshot_bytes_max();
+        let kept_bytes = self.reclaim.kept_size_bytes(&self.pages);
+        let snapshots_bytes = 3 * snapshot_bytes - kept_bytes.min(snapshot_bytes);
         let settled_bytes = self.drain_interval_bytes() * 3;
         let segments_bytes = self.options.segment_size_first_bytes * 7;
         (snapshots_bytes + settled_bytes + segments_bytes).max(self.options.ballast_size_bytes)
@@ -276,7 +284,11 @@ impl Log {
                 may_take_ballast: false
             }
         );
-        !self.drain.is_draining || (self.drain.ballast != Ballast::Making && !is_preparing)
+        // The files that the one before has replaced go first: there is no space for three of them beside what is kept.
+        let is_quiet = self.drain.ballast != Ballast::Making
+            && !is_preparing
+            && !self.reclaim.is_removing(&self.pages);
+        !self.drain.is_draining || is_quiet
     }
 
     pub(super) fn next_ballast(&mut self) -> Option<MakeBallast> {
@@ -312,7 +324,7 @@ impl Log {
             // disk is not full again at once.
             let spare_bytes = 2 * (ahead_bytes + self.options.segment_size_first_bytes);
             (least_bytes, spare_bytes)
-        } else if self.drain.state_size_bytes.is_none() {
+        } else if self.drain.state.is_none() {
             let size_bytes = self.options.ballast_size_bytes;
             if from_bytes >= size_bytes {
                 return None;

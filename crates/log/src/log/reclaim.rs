@@ -7,7 +7,7 @@ use super::backup::Pins;
 use super::{BeginSnapshotError, Log};
 use crate::LogPosition;
 use crate::job::{Retire, Retired, Unneeded, WriteSnapshot, WrittenSnapshot};
-use crate::pages::{Moves, PageStore, SnapshotContent, SnapshotForm};
+use crate::pages::{PageStore, SnapshotContent, SnapshotForm};
 use crate::segment::{Recycled, Segment};
 use crate::snapshot::{SnapshotError, SnapshotHeader};
 use crate::storage::IoFailure;
@@ -80,29 +80,34 @@ impl Reclaim {
         self.snapshot_sizes.values().sum()
     }
 
-    /// What goes with the kept snapshots: with each whole one at most `size_bytes_max`, and that once for all with pages,
-    /// because these share their files. `page_bytes` is what goes of these.
-    pub(super) fn kept_size_bytes(
-        &self,
-        pages: &PageStore,
-        page_bytes: u64,
-        size_bytes_max: u64,
-    ) -> u64 {
-        let (mut whole_bytes, mut paged_bytes) = (0, page_bytes);
-        for position in self.snapshots.iter().rev().take(SNAPSHOTS_KEPT) {
-            let size_bytes = self.snapshot_sizes.get(position).copied();
-            let size_bytes = size_bytes.unwrap_or_default();
-            match pages.names_pages(*position) {
-                true => paged_bytes += size_bytes,
-                false => whole_bytes += size_bytes_max.min(size_bytes),
-            }
-        }
-        whole_bytes + size_bytes_max.min(paged_bytes)
+    /// The size of the files that go with the kept snapshots once two others were written on a full disk: these and all page
+    /// files, but for those with pages that cannot be read.
+    pub(super) fn kept_size_bytes(&self, pages: &PageStore) -> u64 {
+        let kept = self.snapshots.iter().rev().take(SNAPSHOTS_KEPT);
+        let sizes = kept.filter_map(|position| self.snapshot_sizes.get(position));
+        let page_bytes = pages.size_bytes().saturating_sub(pages.lasting_bytes());
+        sizes.sum::<u64>() + page_bytes
+    }
+
+    /// The size of the newest snapshot's file. 0 if there is none, and `None` if it is one without pages, which does not
+    /// say what pages would take.
+    pub(super) fn manifest_size_bytes(&self, pages: &PageStore) -> Option<u64> {
+        let Some(newest) = self.snapshots.last() else {
+            return Some(0);
+        };
+        let has_pages = !pages.newest().pages().is_empty();
+        let size_bytes = self.snapshot_sizes.get(newest).copied();
+        size_bytes.filter(|_| has_pages)
     }
 
     /// Whether a snapshot is being written, or files are being removed.
     pub(super) fn is_busy(&self, pages: &PageStore) -> bool {
         self.pending.is_some() || self.is_retiring || self.has_retired(pages)
+    }
+
+    /// Whether files are being removed, or are about to be.
+    pub(super) fn is_removing(&self, pages: &PageStore) -> bool {
+        self.is_retiring || (!self.is_retire_put_off && self.has_retired(pages))
     }
 
     fn has_retired(&self, pages: &PageStore) -> bool {
@@ -278,6 +283,12 @@ impl Log {
         self.pages.newest().pages().is_empty()
     }
 
+    /// What the newest snapshot would take at most if all of its pages were written anew. `None` if it has none.
+    pub fn anew_size_bytes(&self) -> Option<u64> {
+        let manifest_bytes = self.reclaim.manifest_size_bytes(&self.pages)?;
+        Some(manifest_bytes + self.pages.newest_files_bytes_max())
+    }
+
     /// The snapshots that are kept, oldest first. Up to two, and more only before the first one of this open.
     pub(super) fn kept_snapshots(&self) -> impl DoubleEndedIterator<Item = LogPosition> {
         self.reclaim.snapshots.iter().copied()
@@ -314,15 +325,11 @@ impl Log {
         let may_take_ballast = self.is_draining();
         let pending = self.reclaim.pending.as_mut()?;
         let content = pending.content.take()?;
-        let form = match may_take_ballast && !content.needs_pages() {
-            true => SnapshotForm::Whole,
+        let form = match may_take_ballast {
+            true => SnapshotForm::Anew,
             false => SnapshotForm::Pages,
         };
-        let moves = match may_take_ballast {
-            true => Moves::None,
-            false => Moves::Some,
-        };
-        let manifest = self.pages.begin_with(pending.header, form, moves);
+        let manifest = self.pages.begin_with(pending.header, form);
         Some(WriteSnapshot {
             manifest: manifest.expect("there is one snapshot at a time"),
             content,

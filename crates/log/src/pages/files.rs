@@ -67,6 +67,12 @@ impl PageFiles {
         self.pairs.values().map(|size_bytes| 2 * size_bytes).sum()
     }
 
+    /// The size of both files of these pairs.
+    pub(super) fn size_bytes_of(&self, pairs: impl IntoIterator<Item = u32>) -> u64 {
+        let sizes = pairs.into_iter().filter_map(|pair| self.pairs.get(&pair));
+        sizes.map(|size_bytes| 2 * size_bytes).sum()
+    }
+
     /// The pairs in which no noted manifest names a page, without the one that is appended to.
     pub(super) fn unneeded(&self, open: Option<u32>) -> Vec<u32> {
         let is_named = |pair: u32| self.named.values().any(|named| named.contains_key(&pair));
@@ -79,12 +85,6 @@ impl PageFiles {
     /// What a manifest names in each pair.
     pub(super) fn named_by(&self, position: LogPosition) -> BTreeMap<u32, InPair> {
         self.named.get(&position).cloned().unwrap_or_default()
-    }
-
-    /// Whether a manifest names any page.
-    pub(super) fn names_pages(&self, position: LogPosition) -> bool {
-        let named = self.named.get(&position);
-        named.is_some_and(|named| !named.is_empty())
     }
 
     /// Whether there are files of that pair.

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use thiserror::Error;
 
-use super::store::Moves;
 use super::table::{ByNumber, InPair, put_varint};
 use super::{
-    PageAppender, PageContent, PageDamage, PageError, PageNumber, PagePlace, PageReader, PageTable,
+    NewestPages, PageAppender, PageContent, PageDamage, PageError, PageNumber, PagePlace,
+    PageReader, PageTable,
 };
 use crate::LogPosition;
 use crate::replay::BoxError;
@@ -32,20 +32,16 @@ pub struct PlannedSnapshot {
 pub enum SnapshotForm {
     /// What is written each time. The rest lies in pages, and those that did not change are named where they lie.
     Pages,
-    /// All of it, once. On a full disk: how much that takes, and what goes with it, does not depend on other snapshots.
-    Whole,
+    /// The same, but all pages lie in files of their own: those that did not change are copied. On a full disk: how much that
+    /// takes, and what goes with it, does not depend on other snapshots.
+    Anew,
 }
 
 /// The content of a snapshot. The job that writes it asks for one piece after the other, so that no more than one is in
 /// memory as bytes.
 pub trait SnapshotContent: Send {
-    /// Whether it can only be written with pages: something of it is on pages alone.
-    fn needs_pages(&self) -> bool {
-        false
-    }
-
-    /// Plans the pieces. The same each time. A whole snapshot has no pages.
-    fn plan(&mut self, form: SnapshotForm) -> PlannedSnapshot;
+    /// Plans the pieces. The same each time. A whole snapshot has no pages. Whether pages are written anew is no difference.
+    fn plan(&mut self) -> PlannedSnapshot;
 
     /// Appends the bytes of a part to an empty buffer. Called after the plan was made.
     fn put_part(&self, index: usize, out: &mut Vec<u8>);
@@ -68,7 +64,7 @@ pub trait SnapshotContent: Send {
 
 /// A snapshot without pages.
 impl SnapshotContent for Vec<Bytes> {
-    fn plan(&mut self, _: SnapshotForm) -> PlannedSnapshot {
+    fn plan(&mut self) -> PlannedSnapshot {
         PlannedSnapshot {
             parts: self.len(),
             pages: 0,
@@ -100,8 +96,6 @@ pub(super) struct ManifestPlan<'a> {
     pub(super) to_empty: &'a BTreeMap<u32, u64>,
     /// Pairs with a damaged page: all of their pages are to lie elsewhere.
     pub(super) damaged: &'a BTreeSet<u32>,
-    /// Whether there is space for that.
-    pub(super) moves: Moves,
     /// Pages that the newest manifest names although they cannot be read.
     pub(super) unreadable: &'a BTreeSet<PageNumber>,
 }
@@ -113,6 +107,7 @@ pub(super) struct Written {
     /// The bytes of its pages in each pair of files, of one copy, and where the last one ends there.
     pub(super) by_pair: BTreeMap<u32, InPair>,
     pub(super) by_number: ByNumber,
+    pub(super) pages: NewestPages,
     /// The size of its file.
     pub(super) size_bytes: u64,
     /// What was written for it: its file, and both copies of new pages.
@@ -203,7 +198,7 @@ fn try_write_manifest(
     plan: &ManifestPlan<'_>,
     content: &mut dyn SnapshotContent,
 ) -> Result<Written, SnapshotError> {
-    let planned = content.plan(plan.form);
+    let planned = content.plan();
     let appended_before = appender.appended_bytes();
     let WrittenPages {
         table,
@@ -236,6 +231,7 @@ fn try_write_manifest(
     Ok(Written {
         by_pair: table.by_pair(),
         by_number: table.by_number(),
+        pages: NewestPages::of(&table),
         table,
         size_bytes,
         written_bytes: size_bytes + 2 * appended_bytes,
@@ -300,7 +296,7 @@ fn write_pages(
     Ok(written)
 }
 
-/// Copies pages out of files that are to be emptied.
+/// Copies pages out of files that are to be emptied. For a manifest with all pages anew, these are all files.
 struct Copies<'a> {
     reader: PageReader<'a>,
     /// How much may still be moved out of each pair that is to be emptied.
@@ -319,14 +315,14 @@ impl Copies<'_> {
         place: PagePlace,
     ) -> Result<Option<(PageNumber, PagePlace)>, SnapshotError> {
         let size_bytes = u64::from(place.size_bytes);
-        let is_damaged = self.plan.damaged.contains(&place.pair);
+        let is_left =
+            self.plan.form == SnapshotForm::Anew || self.plan.damaged.contains(&place.pair);
         let bytes_left = self.bytes_left.get_mut(&place.pair);
         let bytes_left = bytes_left.filter(|left| size_bytes <= **left);
-        if !is_damaged && bytes_left.is_none() {
+        if !is_left && bytes_left.is_none() {
             return Ok(Some((number, place)));
         }
         let read = match self.reader.read(number, place) {
-            Ok(_) if self.plan.moves == Moves::None => return Ok(Some((number, place))),
             Ok(read) => read,
             Err(PageError::Io(failure)) if failure.is_no_descriptor() => return Err(failure.into()),
             // A bad sector is damage, too.

@@ -10,6 +10,7 @@
 //! Invariants: a manifest is durable only after all its pages are; a pair of files has one salt, and the name of a pair
 //! never stands for two of them in one manifest's life.
 
+mod anew;
 mod appender;
 mod files;
 mod format;
@@ -21,6 +22,8 @@ mod restored;
 mod store;
 mod table;
 
+use self::anew::NewestPages;
+pub use self::anew::ToDrain;
 pub use self::appender::PageAppender;
 use self::files::PageFiles;
 pub use self::files::remove_pairs;
@@ -34,7 +37,6 @@ pub use self::reader::{PageDamage, PageError, PageReader, ReadPage};
 pub use self::reading::{GroupReader, PagesRead, PagesToRead};
 pub(crate) use self::restored::{FirstParts, Instead, read_file, replay_manifest};
 pub use self::restored::{ReadManifest, Restored, read_manifest, read_table};
-pub(crate) use self::store::Moves;
 pub use self::store::{PageStore, WriteManifest, WrittenManifest};
 pub(crate) use self::table::{InPair, bytes_by_pair};
 pub use self::table::{PageTable, TablePage};

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use super::format::pair_of;
 use super::table::ByNumber;
 use super::{
-    InPair, ManifestPlan, PageAppender, PageFiles, PageNumber, PageOptions, PagePlace, PageTable,
-    PagesRead, PagesToRead, ReadManifest, SnapshotContent, SnapshotForm, Written, write_manifest,
+    InPair, ManifestPlan, NewestPages, PageAppender, PageFiles, PageNumber, PageOptions, PagePlace,
+    PageTable, PagesRead, PagesToRead, ReadManifest, SnapshotContent, SnapshotForm, ToDrain,
+    Written, read_table, write_manifest,
 };
 use crate::snapshot::{SnapshotError, SnapshotHeader};
 use crate::storage::{IoFailure, Storage};
@@ -26,6 +27,7 @@ pub struct PageStore {
     newest: Arc<PageTable>,
     newest_by_number: ByNumber,
     newest_by_pair: BTreeMap<u32, InPair>,
+    newest_pages: NewestPages,
     /// How many pages are being read in each pair of files: it stays until then.
     reading: BTreeMap<u32, usize>,
     /// What the newest one has written of new pages, of one copy: so much of older files it has made dead, or less.
@@ -34,15 +36,6 @@ pub struct PageStore {
     damaged: BTreeSet<u32>,
     /// Pages that the newest manifest names although they cannot be read.
     unreadable: BTreeSet<PageNumber>,
-}
-
-/// Whether a manifest has pages elsewhere that are whole: of files that are nearly empty, or have damage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moves {
-    /// As far as it is worth it.
-    Some,
-    /// There is no space for that. What can be read stays where it is, and what cannot is made again if it can be.
-    None,
 }
 
 impl PageStore {
@@ -72,6 +65,7 @@ impl PageStore {
             appender: Some(PageAppender::new(identity, options, entropy, next)),
             newest_by_number: newest.by_number(),
             newest_by_pair: newest.by_pair(),
+            newest_pages: NewestPages::of(&newest),
             reading: BTreeMap::new(),
             newest: Arc::new(newest),
             new_bytes: 0,
@@ -79,6 +73,25 @@ impl PageStore {
             unreadable: BTreeSet::new(),
         };
         damage.iter().for_each(|it| store.note_damage(&it.file));
+        Ok(store)
+    }
+
+    /// Begins without a manifest in a directory that has another log: a page gets no number that a page of those manifests
+    /// has.
+    pub(crate) fn begin_anew(
+        storage: &dyn Storage,
+        identity: LogId,
+        options: PageOptions,
+        entropy: u64,
+        others: &[LogPosition],
+    ) -> Result<Self, IoFailure> {
+        let mut store = Self::open(storage, identity, options, entropy, Vec::new())?;
+        // What one names that cannot be read, no start can use.
+        let read = others.iter().flat_map(|it| read_table(storage, *it));
+        let next_number = read.map(|read| read.next_number).max();
+        if let (Some(appender), Some(number)) = (&mut store.appender, next_number) {
+            appender.number_from(number);
+        }
         Ok(store)
     }
 
@@ -110,11 +123,6 @@ impl PageStore {
     /// What a manifest names in each pair of files.
     pub(crate) fn named_by(&self, position: LogPosition) -> BTreeMap<u32, InPair> {
         self.files.named_by(position)
-    }
-
-    /// Whether a manifest names any page.
-    pub(crate) fn names_pages(&self, position: LogPosition) -> bool {
-        self.files.names_pages(position)
     }
 
     /// The size of the files that are there only for this manifest.
@@ -154,21 +162,20 @@ impl PageStore {
             has_pages: true,
             table_parts: 0,
         };
-        self.begin_with(header, form, Moves::Some)
+        self.begin_with(header, form)
     }
 
     pub(crate) fn begin_with(
         &mut self,
         header: SnapshotHeader,
         form: SnapshotForm,
-        moves: Moves,
     ) -> Option<WriteManifest> {
         let mut appender = self.appender.take()?;
         let open = appender.open_pair();
-        // Nothing is copied into a snapshot without pages, and its pairs go with the next one.
-        let to_empty = match (form, moves) {
-            (SnapshotForm::Whole, _) | (_, Moves::None) => BTreeMap::new(),
-            (SnapshotForm::Pages, Moves::Some) => {
+        let to_empty = match form {
+            // All pairs are left, and go with the manifests that name them.
+            SnapshotForm::Anew => BTreeMap::new(),
+            SnapshotForm::Pages => {
                 let moved_bytes_max = self.new_bytes.max(self.options.copied_bytes_max);
                 let newest = &self.newest_by_pair;
                 let files = &self.files;
@@ -176,7 +183,7 @@ impl PageStore {
             }
         };
         let is_left = |pair: u32| self.damaged.contains(&pair) || to_empty.contains_key(&pair);
-        if form == SnapshotForm::Whole || open.is_some_and(is_left) {
+        if form != SnapshotForm::Pages || open.is_some_and(is_left) {
             appender.leave_pair();
         }
         Some(WriteManifest {
@@ -186,7 +193,6 @@ impl PageStore {
             newest: Arc::clone(&self.newest),
             to_empty,
             damaged: self.damaged.clone(),
-            moves,
             unreadable: self.unreadable.clone(),
         })
     }
@@ -195,19 +201,26 @@ impl PageStore {
     /// everything is as it was.
     pub fn complete(&mut self, written: WrittenManifest) -> Result<(u64, u64), SnapshotError> {
         let mut appender = written.appender;
-        for (pair, size_bytes) in appender.take_made() {
-            self.files.note_pair(pair, size_bytes);
+        let made = appender.take_made();
+        for (pair, size_bytes) in &made {
+            self.files.note_pair(*pair, *size_bytes);
         }
         self.appender = Some(appender);
         let Written {
             table,
             by_pair,
             by_number,
+            pages,
             size_bytes,
             written_bytes,
             new_bytes,
             unreadable,
         } = written.result?;
+        self.newest_pages = pages;
+        debug_assert!(
+            written.form != SnapshotForm::Anew || self.took_at_most(&made, &by_pair),
+            "the pages of a manifest bound the files that it has made"
+        );
         self.new_bytes = new_bytes;
         self.unreadable = unreadable;
         self.damaged.retain(|pair| by_pair.contains_key(pair));
@@ -216,6 +229,32 @@ impl PageStore {
         self.newest_by_number = by_number;
         self.newest = Arc::new(table);
         Ok((size_bytes, written_bytes))
+    }
+
+    /// Whether a manifest with these new pairs has taken no more for its pages than it may.
+    fn took_at_most(&self, made: &BTreeMap<u32, u64>, named: &BTreeMap<u32, InPair>) -> bool {
+        let made = made.iter().filter(|(pair, _)| named.contains_key(pair));
+        let took_bytes: u64 = made.map(|(_, size_bytes)| 2 * size_bytes).sum();
+        took_bytes <= self.newest_pages.files_bytes_max(&self.options)
+    }
+
+    /// The most that a manifest takes which has all pages anew, now and while the state is drained. `manifest_bytes` is the
+    /// size of the newest one, unless that is a snapshot without pages.
+    pub(crate) fn anew_size_bytes_max(&self, state: &ToDrain, manifest_bytes: Option<u64>) -> u64 {
+        let newest = manifest_bytes.map(|size_bytes| (self.newest_pages, size_bytes));
+        state.anew_size_bytes_max(&self.options, newest)
+    }
+
+    /// What the pages of the newest manifest take at most in pairs of their own.
+    pub(crate) fn newest_files_bytes_max(&self) -> u64 {
+        self.newest_pages.files_bytes_max(&self.options)
+    }
+
+    /// The size of the files that no manifest can do without: they have pages that cannot be read.
+    pub(crate) fn lasting_bytes(&self) -> u64 {
+        let places = self.unreadable.iter().filter_map(|it| self.place(*it));
+        let pairs: BTreeSet<u32> = places.map(|place| place.pair).collect();
+        self.files.size_bytes_of(pairs)
     }
 
     /// Forgets a manifest whose file is removed for good.
@@ -299,7 +338,6 @@ pub struct WriteManifest {
     newest: Arc<PageTable>,
     to_empty: BTreeMap<u32, u64>,
     damaged: BTreeSet<u32>,
-    moves: Moves,
     unreadable: BTreeSet<PageNumber>,
 }
 
@@ -307,6 +345,7 @@ pub struct WriteManifest {
 #[must_use = "the store waits for the outcome"]
 pub struct WrittenManifest {
     position: LogPosition,
+    form: SnapshotForm,
     appender: PageAppender,
     result: Result<Written, SnapshotError>,
 }
@@ -328,7 +367,6 @@ impl WriteManifest {
             newest: &self.newest,
             to_empty: &self.to_empty,
             damaged: &self.damaged,
-            moves: self.moves,
             unreadable: &self.unreadable,
         };
         let mut result = write_manifest(storage, &mut appender, &plan, content);
@@ -341,6 +379,7 @@ impl WriteManifest {
         }
         WrittenManifest {
             position: self.header.position,
+            form: self.form,
             appender,
             result,
         }

@@ -20,11 +20,11 @@ use super::Salvage;
 use crate::format::names::{self, Name};
 use crate::format::{SEGMENT_HEADER_BLOCK_SIZE, SegmentHeader, seal_again};
 use crate::inspect::damage_in;
-use crate::pages::{SnapshotContent, SnapshotForm};
+use crate::pages::{PageOptions, PageStore, SnapshotContent, SnapshotForm};
 use crate::reader::records::RecordReader;
 use crate::recovery::OpenError;
 use crate::segment::{self, Salts, Segment, create_anew, memory_size};
-use crate::snapshot::{self, Parts, SnapshotError, SnapshotHeader};
+use crate::snapshot::{SnapshotError, SnapshotHeader};
 use crate::storage::{self, IoFailure, StorageFile};
 use crate::{BodyLocation, Epoch, LogId, LogOptions, LogPosition, ballast};
 
@@ -63,6 +63,7 @@ impl Salvage {
             position: self.unused_position(),
             number: self.next_number(),
             capacity_bytes: options.segment_size_for(0),
+            pages: options.pages,
             log: self.log.unwrap_or_else(|| salts.new_log()),
             salts,
             salvage: &self,
@@ -142,25 +143,10 @@ struct Work<'a> {
     /// The number of the segment in which the log continues.
     number: u64,
     capacity_bytes: u64,
+    pages: PageOptions,
     salts: Salts,
     /// The segments that stay.
     needed: BTreeMap<String, Arc<Segment>>,
-}
-
-/// The parts of a whole snapshot.
-struct WholeParts<'a> {
-    count: usize,
-    content: &'a dyn SnapshotContent,
-}
-
-impl Parts for WholeParts<'_> {
-    fn count(&self) -> usize {
-        self.count
-    }
-
-    fn put(&self, index: usize, out: &mut Vec<u8>) {
-        self.content.put_part(index, out);
-    }
 }
 
 /// The files that are ready to be renamed.
@@ -190,6 +176,13 @@ impl Work<'_> {
         }
         self.prepare_segment()?;
         storage::sync_dir(storage)?;
+        self.write_snapshot(content)?;
+        Ok(prepared)
+    }
+
+    /// Writes the snapshot, with all pages in files of their own: those of the damaged log are put away.
+    fn write_snapshot(&self, content: &mut dyn SnapshotContent) -> Result<(), IoFailure> {
+        let storage = &*self.salvage.storage;
         let header = SnapshotHeader {
             log: self.log,
             position: self.position,
@@ -198,16 +191,16 @@ impl Work<'_> {
             epoch: self.epoch(),
             part_count: 0,
             begins_anew: true,
-            has_pages: false,
+            has_pages: true,
             table_parts: 0,
         };
-        let planned = content.plan(SnapshotForm::Whole);
-        let parts = WholeParts {
-            count: planned.parts,
-            content: &*content,
-        };
-        match snapshot::write(storage, header, &parts) {
-            Ok(_) => Ok(prepared),
+        let (entropy, others) = (self.salts.entropy(), &self.salvage.snapshots);
+        let mut store = PageStore::begin_anew(storage, self.log, self.pages, entropy, others)?;
+        let job = store.begin_with(header, SnapshotForm::Pages);
+        let job = job.expect("a store that has just begun writes nothing");
+        let written = job.run(storage, content, |_| Ok(false));
+        match store.complete(written) {
+            Ok(_) => Ok(()),
             Err(SnapshotError::Unfinished(failure) | SnapshotError::Unsure(failure)) => {
                 Err(failure)
             }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use kew_log::{
     BatchBuilder, BoxError, Log, LogOptions, LogPosition, PageContent, PageNumber, PageOptions,
-    PlannedSnapshot, Replay, SnapshotContent, SnapshotForm, Storage,
+    PlannedSnapshot, Replay, SnapshotContent, Storage,
 };
 
 use super::scenario;
@@ -80,7 +80,7 @@ impl Replay for Words {
 }
 
 impl SnapshotContent for Words {
-    fn plan(&mut self, _: SnapshotForm) -> PlannedSnapshot {
+    fn plan(&mut self) -> PlannedSnapshot {
         PlannedSnapshot {
             parts: 1,
             pages: self.words.len(),

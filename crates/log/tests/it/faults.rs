@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kew_log::{Fault, FaultyStorage, JobKind, OpenError, Repeat, ReserveError};
 
-use crate::node::{Node, Step, Step::*, Stop, Told, check_whole, run};
+use crate::node::{Node, Step, Step::*, Stop, Told, check_whole, of_size, run};
 use crate::random::Random;
 
 const HISTORY: &[Step] = &[
@@ -158,7 +158,8 @@ fn without_file_descriptors_jobs_are_tried_again_and_the_log_goes_on() {
     for round in 0..40 {
         node.send(5, &mut told).unwrap();
         node.snapshot(&mut told).unwrap();
-        node.log.keep_for_draining((64 << 10) + (round << 14));
+        node.log
+            .keep_for_draining(of_size((64 << 10) + (round << 14)));
         let mut tried = BTreeSet::new();
         while let Some(job) = node.log.next_background_job() {
             let kind = format!("{:?}", job.kind());

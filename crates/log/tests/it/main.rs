@@ -4,6 +4,7 @@
     reason = "a test that cannot continue has failed, and helpers are not marked as tests"
 )]
 
+mod anew;
 mod backup;
 mod crash;
 mod damage;

@@ -1,19 +1,16 @@
-//! Snapshots with pages in an open log: what they share, what a damaged page costs, and what a full disk leaves of them.
+//! Snapshots with pages in an open log: what they share, and what a damaged page costs.
 
-use kew_log::{
-    FaultyStorage, LogPosition, PageContent, PageNumber, PlannedSnapshot, ScrubCursor, ScrubDamage,
-    SnapshotContent, SnapshotForm, inspect, read_table, verify,
-};
+use kew_log::{FaultyStorage, LogPosition, ScrubCursor, ScrubDamage, inspect, read_table, verify};
 
 use crate::node::{Node, Told, check_whole};
 
-fn pages_in(disk: &FaultyStorage) -> Vec<String> {
+pub(crate) fn pages_in(disk: &FaultyStorage) -> Vec<String> {
     let files = disk.files().into_iter().map(|(name, _)| name);
     files.filter(|name| name.starts_with("pages-")).collect()
 }
 
 /// Sends, and writes a snapshot.
-fn snapshot(node: &mut Node, told: &mut Told, sent: u64) -> LogPosition {
+pub(crate) fn snapshot(node: &mut Node, told: &mut Told, sent: u64) -> LogPosition {
     node.send(sent, told).unwrap();
     node.snapshot(told).unwrap();
     node.background().unwrap();
@@ -21,7 +18,7 @@ fn snapshot(node: &mut Node, told: &mut Told, sent: u64) -> LogPosition {
 }
 
 /// The file and the offset of a copy of the first page that a snapshot names, and of the last one.
-fn places(disk: &FaultyStorage, position: LogPosition, copy: u64) -> [(String, u64); 2] {
+pub(crate) fn places(disk: &FaultyStorage, position: LogPosition, copy: u64) -> [(String, u64); 2] {
     let read = read_table(disk, position).unwrap();
     let pages = read.table.pages();
     [pages[0], pages[pages.len() - 1]].map(|page| {
@@ -314,143 +311,4 @@ fn a_page_that_all_snapshots_have_lost_is_made_again_from_memory() {
     snapshot(&mut node, &mut told, 1);
     check_whole(&disk);
     Node::open_checked(&disk, &mut told);
-}
-
-#[test]
-fn while_the_disk_is_full_snapshots_are_whole_and_all_page_files_go() {
-    let disk = FaultyStorage::new();
-    let mut told = Told::default();
-    let mut node = Node::open(&disk).unwrap();
-    node.log.keep_for_draining(2000);
-    for _ in 0..3 {
-        snapshot(&mut node, &mut told, 5);
-    }
-    node.background().unwrap();
-    assert!(!pages_in(&disk).is_empty());
-    disk.set_capacity_bytes(Some(disk.used_bytes()));
-    while node.send(1, &mut told).is_ok() {
-        node.commit(&mut told).unwrap();
-    }
-    assert!(node.log.is_draining());
-    let pages_bytes = node.log.space().pages_bytes;
-    assert!(pages_bytes > 0);
-    for _ in 0..2 {
-        node.snapshot(&mut told).unwrap();
-        node.background().unwrap();
-        assert!(node.log.is_last_snapshot_whole());
-        if node.log.reserve_for_settlement(0).is_ok() {
-            node.log.beat();
-        }
-    }
-    assert_eq!(pages_in(&disk), [""; 0]);
-    assert_eq!(node.log.space().pages_bytes, 0);
-    check_whole(&disk);
-    // Afterwards there are pages again.
-    disk.set_capacity_bytes(None);
-    for _ in 0..3 {
-        node.log.retry_prepare();
-        node.background().unwrap();
-    }
-    assert!(!node.log.is_draining());
-    snapshot(&mut node, &mut told, 1);
-    assert!(!node.log.is_last_snapshot_whole());
-    Node::open_checked(&disk, &mut told);
-}
-
-/// What is on pages alone keeps page files on a full disk, so these are no space that comes back: more is reserved.
-#[test]
-fn page_files_that_stay_are_no_space_for_draining() {
-    let ballast_bytes = |keeps_pages: bool| {
-        let disk = FaultyStorage::new();
-        let mut told = Told::default();
-        let mut node = Node::open(&disk).unwrap();
-        for _ in 0..3 {
-            snapshot(&mut node, &mut told, 5);
-        }
-        let pages_bytes = node.log.space().pages_bytes;
-        node.log.keep_pages(keeps_pages);
-        node.log.keep_for_draining(4 * pages_bytes);
-        node.background().unwrap();
-        let space = node.log.space();
-        assert_eq!(space.pages_bytes, pages_bytes);
-        (space.disk_bytes - space.size_bytes, pages_bytes)
-    };
-    let ((without, pages_bytes), (with, _)) = (ballast_bytes(false), ballast_bytes(true));
-    assert!(pages_bytes > 0);
-    assert!(with >= without + pages_bytes, "{with} and {without} bytes");
-}
-
-/// A snapshot that has pages on a full disk, too.
-struct NeedsPages(Box<dyn SnapshotContent>);
-
-impl SnapshotContent for NeedsPages {
-    fn needs_pages(&self) -> bool {
-        true
-    }
-
-    fn plan(&mut self, form: SnapshotForm) -> PlannedSnapshot {
-        self.0.plan(form)
-    }
-
-    fn put_part(&self, index: usize, out: &mut Vec<u8>) {
-        self.0.put_part(index, out);
-    }
-
-    fn page(&self, index: usize) -> Option<PageNumber> {
-        self.0.page(index)
-    }
-
-    fn put_page(&self, index: usize, page: &mut PageContent) {
-        self.0.put_page(index, page);
-    }
-
-    fn keep(&self, index: usize, page: PageNumber) {
-        self.0.keep(index, page);
-    }
-}
-
-/// Damage waits until draining has ended, but what cannot be read is made again, so that a start has it.
-#[test]
-fn on_a_full_disk_pages_stay_that_can_be_read_and_others_are_made_again() {
-    for copies in 1..=2 {
-        let disk = FaultyStorage::new();
-        let mut told = Told::default();
-        let mut node = Node::open(&disk).unwrap();
-        node.log.keep_for_draining(40_000);
-        node.log.keep_pages(true);
-        for _ in 0..3 {
-            snapshot(&mut node, &mut told, 5);
-        }
-        node.background().unwrap();
-        disk.set_capacity_bytes(Some(disk.used_bytes()));
-        while node.send(1, &mut told).is_ok() {
-            node.commit(&mut told).unwrap();
-        }
-        assert!(node.log.is_draining());
-        let write = |node: &mut Node, told: &mut Told| {
-            if node.log.reserve_for_settlement(0).is_ok() {
-                node.log.beat();
-            }
-            node.commit(told).unwrap();
-            let live = node.live_segments();
-            let content = NeedsPages(Box::new(node.messages.content()));
-            node.log.snapshot(content, live).unwrap();
-            node.background().unwrap();
-            node.log.last_snapshot().unwrap()
-        };
-        let first = |position| read_table(&disk, position).unwrap().table.pages()[0];
-        let newest = write(&mut node, &mut told);
-        let before = first(newest);
-        for copy in 0..copies {
-            let [(file, offset), _] = places(&disk, newest, copy);
-            disk.flip(&file, offset, 1);
-            node.log.note_damaged_file(&file);
-        }
-        let written = write(&mut node, &mut told);
-        assert!(written > newest && node.log.is_draining());
-        assert_eq!(first(written) == before, copies == 1);
-        assert_eq!(node.log.unreadable_pages(), 0);
-        drop(node);
-        Node::open_checked(&disk.kill(), &mut told);
-    }
 }

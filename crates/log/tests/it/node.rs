@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kew_log::{
     BatchBuilder, Body, BodyLocation, BoxError, FaultyStorage, Job, Log, LogFailed, LogOptions,
     LogPosition, OpenError, PageContent, PageNumber, Recovery, Replay, Reservation, ReserveError,
-    verify,
+    ToDrain, verify,
 };
 
 use crate::paged::{Content, Marks, PAGES};
@@ -30,6 +30,15 @@ pub(crate) fn small() -> LogOptions {
         ballast_size_bytes: 8 << 10,
         recent_bytes_max: 4 << 10,
         pages: PAGES,
+    }
+}
+
+/// A state of which a snapshot takes about so many bytes on a full disk.
+pub(crate) fn of_size(size_bytes: u64) -> ToDrain {
+    ToDrain {
+        pages_bytes_max: size_bytes / 2,
+        grown_bytes_max: size_bytes / 2,
+        ..ToDrain::default()
     }
 }
 

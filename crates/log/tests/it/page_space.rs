@@ -25,7 +25,7 @@ type Marks = Arc<Mutex<Vec<Option<PageNumber>>>>;
 struct Content(Marks);
 
 impl SnapshotContent for Content {
-    fn plan(&mut self, _: SnapshotForm) -> PlannedSnapshot {
+    fn plan(&mut self) -> PlannedSnapshot {
         PlannedSnapshot {
             parts: 0,
             pages: self.0.lock().unwrap().len(),

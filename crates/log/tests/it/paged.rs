@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 
 use kew_log::{
     BodyLocation, PageContent, PageNumber, PageOptions, PlannedSnapshot, SnapshotContent,
-    SnapshotForm,
 };
 
 use crate::node::encode;
@@ -43,16 +42,10 @@ pub(crate) struct Content {
 }
 
 impl SnapshotContent for Content {
-    fn plan(&mut self, form: SnapshotForm) -> PlannedSnapshot {
-        match form {
-            SnapshotForm::Pages => PlannedSnapshot {
-                parts: 1,
-                pages: self.live.len(),
-            },
-            SnapshotForm::Whole => PlannedSnapshot {
-                parts: 1 + self.live.len(),
-                pages: 0,
-            },
+    fn plan(&mut self) -> PlannedSnapshot {
+        PlannedSnapshot {
+            parts: 1,
+            pages: self.live.len(),
         }
     }
 

@@ -293,7 +293,7 @@ impl Content {
 }
 
 impl SnapshotContent for Content {
-    fn plan(&mut self, _: SnapshotForm) -> PlannedSnapshot {
+    fn plan(&mut self) -> PlannedSnapshot {
         PlannedSnapshot {
             parts: 1,
             pages: self.pieces.0.len(),

@@ -2,7 +2,7 @@
 
 use kew_log::{BatchBuilder, Fault, FaultyStorage, JobKind, LogOptions, Repeat, ReserveError};
 
-use crate::node::{Node, Stop, Told, check_whole, small};
+use crate::node::{Node, Stop, Told, check_whole, of_size, small};
 use crate::random::Random;
 
 fn without_ballast() -> LogOptions {
@@ -209,9 +209,21 @@ fn options_that_contradict_each_other_are_refused() {
 
 /// A log on a disk without a free byte; the ballast exists.
 fn full() -> (FaultyStorage, Node, Told) {
+    full_with(small())
+}
+
+/// With a ballast in which a snapshot has room, with both files of its pages.
+fn of_snapshots() -> LogOptions {
+    LogOptions {
+        ballast_size_bytes: 16 << 10,
+        ..small()
+    }
+}
+
+fn full_with(options: LogOptions) -> (FaultyStorage, Node, Told) {
     let storage = FaultyStorage::new();
     let mut told = Told::default();
-    let mut node = Node::open(&storage).unwrap();
+    let mut node = Node::open_with(&storage, options, 7).unwrap();
     node.background().unwrap();
     assert!(node.log.space().has_ballast);
     storage.set_capacity_bytes(Some(storage.used_bytes()));
@@ -231,7 +243,7 @@ fn has_ballast(storage: &FaultyStorage) -> bool {
 
 #[test]
 fn a_snapshot_takes_the_ballast_and_new_messages_do_not() {
-    let (storage, mut node, mut told) = full();
+    let (storage, mut node, mut told) = full_with(of_snapshots());
     assert!(has_ballast(&storage));
     node.snapshot(&mut told).unwrap();
     node.background().unwrap();
@@ -248,7 +260,7 @@ fn a_snapshot_takes_the_ballast_and_new_messages_do_not() {
             .any(|(name, _)| name.starts_with("prepare"))
     );
 
-    storage.set_capacity_bytes(Some(storage.used_bytes() + (40 << 10)));
+    storage.set_capacity_bytes(Some(storage.used_bytes() + (48 << 10)));
     node.log.retry_prepare();
     node.background().unwrap();
     node.send(30, &mut told).unwrap();
@@ -291,7 +303,7 @@ fn a_full_disk_without_ballast_is_reported_with_the_space_needed() {
 fn a_power_cut_at_any_call_around_the_ballast_costs_nothing() {
     // The ballast is created, used by a snapshot, created again, and used by a recovery.
     let story = |storage: &FaultyStorage, told: &mut Told| -> Result<(), Stop> {
-        let mut node = Node::open(storage).map_err(Stop::Open)?;
+        let mut node = Node::open_with(storage, of_snapshots(), 7).map_err(Stop::Open)?;
         node.background()?;
         node.send(2, told)?;
         node.commit(told)?;
@@ -308,7 +320,7 @@ fn a_power_cut_at_any_call_around_the_ballast_costs_nothing() {
         node.commit(told)?;
         storage.set_capacity_bytes(Some(storage.used_bytes()));
         drop(node);
-        let mut node = Node::open(storage).map_err(Stop::Open)?;
+        let mut node = Node::open_with(storage, of_snapshots(), 7).map_err(Stop::Open)?;
         told.seen(&node.messages);
         // New messages have no room; records that free space have some.
         match node.send(1, told) {
@@ -424,7 +436,7 @@ fn the_ballast_grows_in_steps_and_a_segment_is_prepared_in_between() {
     let storage = FaultyStorage::new();
     let mut node = Node::open(&storage).unwrap();
     node.background().unwrap();
-    node.log.keep_for_draining(LARGE_STATE_BYTES);
+    node.log.keep_for_draining(of_size(LARGE_STATE_BYTES));
     let mut before = storage.used_bytes();
     let mut steps = 0;
     while let Some(job) = node.log.next_background_job() {
@@ -451,7 +463,7 @@ fn a_ballast_that_does_not_fit_is_not_begun() {
     node.background().unwrap();
     storage.set_capacity_bytes(Some(storage.used_bytes() + (20 << 20)));
     let before = storage.used_bytes();
-    node.log.keep_for_draining(LARGE_STATE_BYTES);
+    node.log.keep_for_draining(of_size(LARGE_STATE_BYTES));
     node.background().unwrap();
     assert!(matches!(node.log.reserve(), Err(ReserveError::NoSpace)));
     assert_eq!(storage.used_bytes(), before);
@@ -462,7 +474,7 @@ fn a_disk_whose_draining_ended_is_not_full_at_once() {
     // In steps of 1 KiB, until there is enough space to finish draining.
     let (storage, mut node, mut told) = full();
     let state_bytes = 256 << 10;
-    node.log.keep_for_draining(state_bytes);
+    node.log.keep_for_draining(of_size(state_bytes));
     node.background().unwrap();
     let mut capacity_bytes = storage.used_bytes();
     while node.log.is_draining() {
@@ -518,11 +530,11 @@ fn files_kept_for_lack_of_space_are_removed_later() {
 fn a_ballast_that_is_too_large_is_replaced_by_a_smaller_one() {
     let storage = FaultyStorage::new();
     let mut node = Node::open(&storage).unwrap();
-    node.log.keep_for_draining(LARGE_STATE_BYTES);
+    node.log.keep_for_draining(of_size(LARGE_STATE_BYTES));
     node.background().unwrap();
     let large = node.log.space().disk_bytes;
     assert!(!node.log.shrink_ballast(), "all of it is needed");
-    node.log.keep_for_draining(64 << 10);
+    node.log.keep_for_draining(of_size(64 << 10));
     assert!(node.log.shrink_ballast());
     let mut is_made = false;
     while let Some(job) = node.log.next_background_job() {
@@ -541,9 +553,10 @@ fn a_ballast_that_is_too_large_is_replaced_by_a_smaller_one() {
         "{names:?}"
     );
     // Without space for the smaller one, the large one stays.
-    node.log.keep_for_draining(LARGE_STATE_BYTES);
+    node.log.keep_for_draining(of_size(LARGE_STATE_BYTES));
     node.background().unwrap();
-    node.log.keep_for_draining(64 << 10);
+    let large = node.log.space().disk_bytes;
+    node.log.keep_for_draining(of_size(64 << 10));
     storage.set_capacity_bytes(Some(storage.used_bytes() + 1000));
     assert!(node.log.shrink_ballast());
     node.background().unwrap();

@@ -1,6 +1,6 @@
 //! A directory page says something else of its runs. A start that passes over the pages of runs has nothing else.
 
-use kew_log::{PageContent, PageNumber, PlannedSnapshot, SnapshotContent, SnapshotForm};
+use kew_log::{PageContent, PageNumber, PlannedSnapshot, SnapshotContent};
 use kew_planted::{Hook, Seam};
 
 use super::hooks::on;
@@ -55,8 +55,8 @@ struct Altered {
 }
 
 impl SnapshotContent for Altered {
-    fn plan(&mut self, form: SnapshotForm) -> PlannedSnapshot {
-        self.inner.plan(form)
+    fn plan(&mut self) -> PlannedSnapshot {
+        self.inner.plan()
     }
 
     fn put_part(&self, index: usize, out: &mut Vec<u8>) {
@@ -65,10 +65,6 @@ impl SnapshotContent for Altered {
 
     fn page(&self, index: usize) -> Option<PageNumber> {
         self.inner.page(index)
-    }
-
-    fn needs_pages(&self) -> bool {
-        self.inner.needs_pages()
     }
 
     fn can_make(&self, index: usize) -> bool {

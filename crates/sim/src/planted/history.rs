@@ -73,13 +73,18 @@ fn snapshot_at(events: impl Fn(&History, usize) -> Vec<Event> + 'static) -> Hook
         }
         if seam == Seam::Snapshot
             && let Some(content) = value.downcast_mut::<Box<dyn SnapshotContent>>()
-            // One without pages would lose what is on pages alone.
-            && !content.needs_pages()
+            && can_be_whole(&mut **content)
             && let Some(parts) = history.snapshot_of(events(&history, begun))
         {
             *content = Box::new(parts);
         }
     })
+}
+
+/// Whether a snapshot can be one without pages: otherwise that would lose what is on pages alone.
+fn can_be_whole(content: &mut dyn SnapshotContent) -> bool {
+    let planned = content.plan();
+    (0..planned.pages).all(|index| content.can_make(index))
 }
 
 /// A storage queue that changes before a snapshot has gathered it is missing there.

@@ -5,8 +5,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kew_log::{
-    LogPosition, PageContent, PageNumber, PlannedSnapshot, SnapshotContent, SnapshotForm, Storage,
-    StorageFile, read_table,
+    LogPosition, PageContent, PageNumber, PlannedSnapshot, SnapshotContent, Storage, StorageFile,
+    read_table,
 };
 use kew_planted::{Hook, Seam};
 
@@ -96,8 +96,8 @@ impl NamedAgain {
 }
 
 impl SnapshotContent for NamedAgain {
-    fn plan(&mut self, form: SnapshotForm) -> PlannedSnapshot {
-        self.inner.plan(form)
+    fn plan(&mut self) -> PlannedSnapshot {
+        self.inner.plan()
     }
 
     fn put_part(&self, index: usize, out: &mut Vec<u8>) {
@@ -110,10 +110,6 @@ impl SnapshotContent for NamedAgain {
             known.get(&self.name(index)?).copied()
         };
         self.inner.page(index).or_else(known)
-    }
-
-    fn needs_pages(&self) -> bool {
-        self.inner.needs_pages()
     }
 
     fn can_make(&self, index: usize) -> bool {

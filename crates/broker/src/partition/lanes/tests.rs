@@ -270,6 +270,30 @@ fn a_receiver_that_misses_records_too_holds_writers_back() {
     assert!(w.lanes.is_empty());
 }
 
+/// A writer that waits for its own source alone comes behind a receiver that finds only now that it misses records.
+#[test]
+fn a_receiver_that_begins_to_miss_records_holds_back_those_that_waited_aside() {
+    let mut w = Waiting::default();
+    w.enter(1, 1, take("a"), true);
+    w.enter(2, 2, receive("a", ReceiveMode::PeekLock), false);
+    // Behind the first of its own source.
+    w.enter(1, 3, settle("a"), false);
+    assert!(!w.is_held_back(3, settle("a")));
+    w.there(1);
+    let mut first = w.lanes.take_front().unwrap();
+    w.lanes.leave(&mut first);
+    let second = w.lanes.take_front().unwrap();
+    assert_eq!(second.ticket, 2);
+    let mut missing = Missing::default();
+    missing.add(Group::default(), 1);
+    w.lanes.wait(second, Source::numbered(2), &missing);
+    assert_eq!(w.decide(), []);
+    assert!(w.is_held_back(3, settle("a")));
+    w.there(2);
+    assert_eq!(w.decide(), [2, 3]);
+    assert!(w.lanes.is_empty());
+}
+
 /// A receiver that came behind a writer stays behind it.
 #[test]
 fn a_receiver_waits_behind_writers_that_came_first() {

@@ -17,8 +17,7 @@ use super::super::{
 };
 use super::bodies::PASSED_OVER_MAX;
 use super::{By, DueStep, Turn};
-use crate::queues::Walk;
-use crate::state::Receiving;
+use crate::queues::{Receiving, Walk};
 use crate::table::{Missing, Seen};
 use crate::vocabulary::token::TokenKind;
 use crate::vocabulary::{EntityName, Incarnation, SequenceNumber, Timestamp, Token};

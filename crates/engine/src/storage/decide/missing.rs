@@ -3,8 +3,7 @@
 //! Each function walks as its decision does, over bits where there are no records.
 
 use super::Turn;
-use crate::queues::Walk;
-use crate::state::Receiving;
+use crate::queues::{Receiving, Walk};
 use crate::storage::backlog::stored;
 use crate::storage::{ENDED_COUNT_MAX, StorageCommand};
 use crate::table::{Missing, Seen};
