@@ -112,7 +112,7 @@ impl State {
             partition: self.partition_part(),
             run_length: self.catalogue.run_length,
             unit: self.catalogue.live.unit(),
-            has_cold: self.may_be_cold(),
+            has_cold: self.needs_pages(),
             head_marks: Default::default(),
             accounts: self.catalogue.accounts.clone(),
             service_properties: self.catalogue.service_properties.clone(),

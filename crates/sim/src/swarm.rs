@@ -195,8 +195,11 @@ impl Swarm {
             // Planted bugs and faults concern the thread of the simulation.
             replays_beside: false,
             resident_bytes: self.resident_records_max.map(|records| {
-                let cold_runs = 0;
-                Resident { records, cold_runs }.size_bytes()
+                let resident = Resident {
+                    records,
+                    ..Resident::default()
+                };
+                resident.size_bytes()
             }),
             // Suites of the disk carry it out.
             scrub_bytes_per_second: 0,

@@ -179,6 +179,7 @@ impl Trace {
             Command::ListAccounts => self.feed(2),
             // No client asks for it.
             Command::MoveBodies { .. } => self.feed(3),
+            Command::Quarantine { .. } => self.feed(4),
             Command::Bus(command) => self.feed_debug(command),
         }
     }

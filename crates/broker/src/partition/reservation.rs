@@ -22,8 +22,8 @@ impl<T> Partition<T> {
         let batch_bytes = self.options.log.batch_size_max_bytes;
         let state_bytes = self.state_size_bytes + self.growth_bytes + batch_bytes;
         self.log.keep_for_draining(state_bytes);
-        let may_be_cold = self.options.resident_bytes.is_some() || self.state.may_be_cold();
-        self.log.keep_pages(may_be_cold);
+        let needs_pages = self.options.resident_bytes.is_some() || self.state.needs_pages();
+        self.log.keep_pages(needs_pages);
     }
 
     /// Reserves room for due events and at least the first command.

@@ -7,6 +7,8 @@ pub struct Resident {
     pub records: u64,
     /// The runs of which records may not be.
     pub cold_runs: u64,
+    /// The messages that were set aside, because their records are lost. They are in no memory.
+    pub quarantined: u64,
 }
 
 /// What a record takes in memory, with its share of what lies around it.
@@ -21,10 +23,12 @@ impl Resident {
     pub(crate) fn add(&mut self, other: Self) {
         self.records += other.records;
         self.cold_runs += other.cold_runs;
+        self.quarantined += other.quarantined;
     }
 
     pub(super) fn take(&mut self, other: Self) {
         self.records -= other.records;
         self.cold_runs -= other.cold_runs;
+        self.quarantined -= other.quarantined;
     }
 }

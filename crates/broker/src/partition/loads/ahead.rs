@@ -232,7 +232,7 @@ fn room_in_memory(state: &State, limit_bytes: Option<u64>) -> u64 {
     };
     let one = Resident {
         records: 1,
-        cold_runs: 0,
+        ..Resident::default()
     };
     (limit_bytes / one.size_bytes()).saturating_sub(state.resident().records)
 }
