@@ -267,6 +267,7 @@ impl Trace {
                     .for_each(|account| self.feed_account(account));
             }
             Outcome::BodiesMoved(moved) => self.feed(moved.count as u64),
+            Outcome::Quarantined(count) => self.feed(u64::from(*count)),
             Outcome::Bus(outcome) => self.feed_debug(outcome),
         }
     }

@@ -15,7 +15,7 @@ use crate::support::{create, delete, moment, receive, send};
 fn size_bytes(records: u64) -> u64 {
     let resident = Resident {
         records,
-        cold_runs: 0,
+        ..Resident::default()
     };
     resident.size_bytes()
 }

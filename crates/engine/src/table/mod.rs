@@ -476,11 +476,7 @@ impl Table {
     }
 
     /// Counts runs no longer that were removed.
-    fn forget_runs(
-        &mut self,
-        gone: impl IntoIterator<Item = (u64, Arc<Run>)>,
-        live: &mut Live,
-    ) {
+    fn forget_runs(&mut self, gone: impl IntoIterator<Item = (u64, Arc<Run>)>, live: &mut Live) {
         for (index, run) in gone {
             self.ready.remove(&index);
             *self.cold_count -= u64::from(run.is_cold());

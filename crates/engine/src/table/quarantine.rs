@@ -18,7 +18,10 @@ use super::{Live, PagedRun, Table};
 use crate::vocabulary::{PageNumber, SequenceNumber, Timestamp};
 
 /// The numbers of some messages, counted from a first one.
-pub(crate) fn numbers_of(first: SequenceNumber, messages: Slots) -> impl Iterator<Item = SequenceNumber> {
+pub(crate) fn numbers_of(
+    first: SequenceNumber,
+    messages: Slots,
+) -> impl Iterator<Item = SequenceNumber> {
     let places = (0..u64::from(Slots::BITS)).filter(move |place| messages & 1 << place != 0);
     let numbers = places.filter_map(move |place| first.as_u64().checked_add(place));
     // Nothing else is a number: an event may say anything.
@@ -203,6 +206,8 @@ impl Run {
         };
         let missing = self.missing_in(group);
         let places = (0..Slots::BITS).filter(|place| missing & 1 << place != 0);
-        places.filter(is_known).fold(0, |all, place| all | 1 << place)
+        places
+            .filter(is_known)
+            .fold(0, |all, place| all | 1 << place)
     }
 }

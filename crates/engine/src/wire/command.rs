@@ -8,9 +8,9 @@ use crate::command::Command;
 use crate::moves::{BodyToMove, Holder, MovedBody, Source};
 use crate::table::Group;
 use crate::table::codec::run_length;
-use crate::vocabulary::{PageNumber, Place};
 use crate::vocabulary::codec::{DecodeError, put_bytes, put_str, put_varint};
 use crate::vocabulary::elements::{incarnation, location, put_location, put_service, service};
+use crate::vocabulary::{PageNumber, Place};
 
 pub(super) fn put_command(out: &mut Vec<u8>, command: &Command) {
     match command {
