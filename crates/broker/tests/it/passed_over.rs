@@ -138,7 +138,12 @@ fn without_a_limit_all_is_in_memory() {
     let driver = Driver::with(filled(5000), limited(None));
     let (records, cold_runs) = (5000, 0);
     let found = driver.partition.state().resident();
-    assert_eq!(found, Resident { records, cold_runs });
+    let expected = Resident {
+        records,
+        cold_runs,
+        ..Resident::default()
+    };
+    assert_eq!(found, expected);
 }
 
 /// What comes after the snapshot, and what waits for a time.

@@ -58,12 +58,12 @@ pub(super) fn commands() -> Vec<Command> {
         }],
     }])
     .chain([Command::Quarantine {
-        group: Group {
+        group: crate::Group {
             entity: Incarnation::new(3),
             run: 300,
             index: 7,
         },
-        page: PageNumber::new(400),
+        page: crate::PageNumber::new(400),
     }])
     .collect()
 }

@@ -35,7 +35,9 @@ impl Queue {
     }
 
     pub(super) fn resident(&self) -> (u64, u64) {
-        let Resident { records, cold_runs } = self.state.resident();
+        let Resident {
+            records, cold_runs, ..
+        } = self.state.resident();
         (records, cold_runs)
     }
 

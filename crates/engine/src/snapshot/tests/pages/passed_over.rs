@@ -251,7 +251,14 @@ fn a_page_that_may_be_lost_stays_in_memory() {
     }
     state.finish_pages(restoring).unwrap();
     let (records, cold_runs) = (1024, 2);
-    assert_eq!(state.resident(), Resident { records, cold_runs });
+    assert_eq!(
+        state.resident(),
+        Resident {
+            records,
+            cold_runs,
+            ..Resident::default()
+        }
+    );
 }
 
 /// A run that was read as a whole loses both copies of its page. The page is made again with what the directory says of it,
