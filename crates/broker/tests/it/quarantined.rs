@@ -97,7 +97,7 @@ fn they_stay_aside_after_a_start() {
         let mut again = Driver::with(driver.storage.kill(), options);
         assert_eq!(counts(&again), (COUNT + 1, LOST_COUNT));
         assert_same(&again, &driver);
-        again.now = again.now.plus_seconds(60);
+        again.now = again.now.plus_seconds(600);
         let mut expected = others();
         expected.insert("later".to_owned());
         assert_eq!(drain(&mut again), expected);
