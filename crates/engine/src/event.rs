@@ -174,6 +174,11 @@ impl Event {
             Fact::Bus(fact) => fact.shows_in_catalogue(),
         }
     }
+
+    /// Whether an entity forwards messages from now on, or passes on its dead letters.
+    pub fn sets_forwards(&self) -> bool {
+        matches!(&self.fact, Fact::Bus(fact) if fact.sets_forwards())
+    }
 }
 
 #[cfg(test)]

@@ -26,6 +26,8 @@ pub(super) struct Batch {
     pub(super) touches_catalogue: bool,
     /// By how much pages grow at most because of the events of this batch.
     pub(super) growth_bytes: u64,
+    /// Whether an entity forwards messages from now on.
+    pub(super) sets_forwards: bool,
     /// How many effects its events have.
     pub(super) effect_count: u64,
     /// The bodies that only move, with their events.
@@ -45,6 +47,7 @@ impl Batch {
             looked: Vec::new(),
             stirred: Vec::new(),
             touches_catalogue: false,
+            sets_forwards: false,
             growth_bytes: 0,
             effect_count: 0,
             moved: Moved::default(),
@@ -118,6 +121,7 @@ impl Batch {
         let written_bytes = self.builder.len_bytes() - before;
         self.growth_bytes += event.growth_bytes(written_bytes as u64);
         self.touches_catalogue |= event.shows_in_catalogue();
+        self.sets_forwards |= event.sets_forwards();
         for entity in event.entities() {
             if self.entities.last() != Some(&entity) {
                 self.entities.push(entity);

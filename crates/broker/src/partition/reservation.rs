@@ -1,7 +1,7 @@
 //! Reserves room in the log for a turn; on a full disk, only for commands that free messages.
 
 use kew_engine::bus::DUE_SIZE_BYTES_MAX;
-use kew_log::{BootTime, Log, Reservation, ReserveError, ToDrain};
+use kew_log::{BootTime, Log, Reservation, ReserveError};
 
 use super::Partition;
 use super::space::{SETTLEMENT_TICK_BUDGET, Space};
@@ -14,13 +14,9 @@ impl<T> Partition<T> {
     /// Makes the log keep enough space to drain the state, including what the next batch adds to it.
     pub(super) fn keep_for_draining(&mut self) {
         let may_be_cold = self.options.resident_bytes.is_some() || self.state.may_be_cold();
-        let again_after_bytes = self.options.log.segment_size_first_bytes / 4;
-        let measured = &mut self.measured;
-        let state = measured.measure(&self.state, may_be_cold, again_after_bytes);
-        self.log.keep_for_draining(ToDrain {
-            batch_bytes_max: self.options.log.batch_size_max_bytes,
-            ..state
-        });
+        let options = &self.options.log;
+        let to_drain = self.measured.measure(&self.state, may_be_cold, options);
+        self.log.keep_for_draining(to_drain);
     }
 
     /// Reserves room for due events and at least the first command.

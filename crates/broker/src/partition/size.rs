@@ -1,7 +1,10 @@
 //! How large the state is, and by how much its pages have grown: what the log reserves follows from both.
 
 use kew_engine::{State, StateSize};
-use kew_log::ToDrain;
+use kew_log::{LogOptions, ToDrain};
+
+/// The size is computed again after this share of it has come.
+const GROWN_SHARE: u64 = 64;
 
 /// A sum that goes on, and what it was at the last snapshots.
 #[derive(Clone, Copy, Debug, Default)]
@@ -83,30 +86,35 @@ impl Measured {
         self.growth.written();
     }
 
-    /// Computes the size anew the next time: the state has become smaller at once, and no growth is a reason to do so.
+    /// Computes the size anew the next time: the state has become smaller at once, or its messages count for more from now
+    /// on, and no growth is a reason to do so.
     pub(super) fn forget(&mut self) {
         self.at_growth = None;
     }
 
-    /// The size now. It is computed anew after so much growth, in a walk over entities.
+    /// The size now. It is computed anew in a walk over entities, after growth that is a small part of it: so the walks
+    /// are few for each message, however many entities there are.
     pub(super) fn measure(
         &mut self,
         state: &State,
         may_be_cold: bool,
-        again_after_bytes: u64,
+        options: &LogOptions,
     ) -> ToDrain {
         let all = self.growth.all;
+        let again_after_bytes =
+            (options.segment_size_first_bytes / 4).max(self.size.pages_bytes_max / GROWN_SHARE);
         let is_near = |at: &u64| all - at <= again_after_bytes;
         let at_growth = self.at_growth.filter(is_near).unwrap_or_else(|| {
             self.size = state.size(may_be_cold);
             all
         });
         self.at_growth = Some(at_growth);
+        let (size, grown_bytes) = (&self.size, all - at_growth);
         ToDrain {
-            pages_bytes_max: self.size.pages_bytes_max + all - at_growth,
+            pages_bytes_max: size.pages_bytes_max + size.new_bytes_max + grown_bytes,
             grown_bytes_max: self.growth.since_snapshot(),
-            consumed_bytes_max: self.size.consumed_bytes_max,
-            batch_bytes_max: 0,
+            consumed_bytes_max: size.consumed_bytes_max + size.consumed_share * grown_bytes,
+            batch_bytes_max: options.batch_size_max_bytes,
         }
     }
 }

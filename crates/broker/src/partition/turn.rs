@@ -392,6 +392,9 @@ impl<T> Partition<T> {
         }
         self.stirred.append(&mut batch.stirred);
         self.measured.grew(&self.state, batch.growth_bytes);
+        if batch.sets_forwards {
+            self.measured.forget();
+        }
         self.effects.all += batch.effect_count;
         if batch.touches_catalogue {
             self.catalogue_record = Some(reservation.position);

@@ -288,11 +288,14 @@ fn damage_that_a_start_finds_is_written_again_at_once() {
 fn damage_that_a_start_finds_on_a_full_disk_waits_for_space() {
     let mut driver = Driver::new();
     let used = driver.storage.used_bytes();
-    driver.storage.set_capacity_bytes(Some(used + (400 << 10)));
+    driver.storage.set_capacity_bytes(Some(used + (320 << 10)));
     driver.fill_up(|driver| {
         let sent = std::iter::repeat_with(|| driver.ask(send("x".repeat(2000))));
         sent.take_while(Result::is_ok).count()
     });
+    // It lacks a segment, and not ballast.
+    let files = driver.storage.files();
+    assert!(files.iter().any(|(name, _)| name == "ballast"));
     let newest = driver.partition.log().last_snapshot().unwrap();
     let capacity = driver.storage.used_bytes();
     let disk = driver.storage.kill();

@@ -14,6 +14,9 @@ pub(crate) type SharedIds = SharedBlocks<(Timestamp, u128)>;
 /// What a remembered id counts for in its queue's size.
 pub(crate) const REMEMBERED_ID_SIZE_BYTES: u64 = 128;
 
+/// The most that one takes in a snapshot: a hash and a time.
+pub(crate) const REMEMBERED_SIZE_BYTES: u64 = 24;
+
 /// How many dropped ids leave memory at most when a new id comes. More leave than come, so that the number of
 /// ids falls to those in the window. Few enough leave that no message waits long.
 const FREED_AT_ONCE_MAX: usize = 128;
@@ -196,9 +199,9 @@ impl Duplicates {
         self.by_time.len() as u64
     }
 
-    /// An upper bound of what they take in a snapshot: a hash and a time each.
+    /// An upper bound of what they take in a snapshot.
     pub(crate) fn snapshot_size_bytes_max(&self) -> u64 {
-        self.kept_count() * 24
+        self.kept_count() * REMEMBERED_SIZE_BYTES
     }
 
     /// All kept ids, in the order of their times.

@@ -169,6 +169,30 @@ impl BusFact {
         }
     }
 
+    /// The settings that an entity has from now on.
+    fn options(&self) -> Option<&BusQueueOptions> {
+        match self {
+            Self::QueueCreated { options, .. }
+            | Self::TopicCreated { options, .. }
+            | Self::SubscriptionCreated { options, .. }
+            | Self::QueueUpdated { options, .. }
+            | Self::EntityUpdated { options, .. } => Some(options),
+            Self::Messages { .. }
+            | Self::RulesChanged { .. }
+            | Self::QueueDeleted { .. }
+            | Self::SessionLocked { .. }
+            | Self::SessionRenewed { .. }
+            | Self::SessionStateSet { .. }
+            | Self::BodiesMoved { .. }
+            | Self::Used { .. } => None,
+        }
+    }
+
+    /// See [`Event::sets_forwards`](crate::Event::sets_forwards).
+    pub(crate) fn sets_forwards(&self) -> bool {
+        self.options().is_some_and(BusQueueOptions::forwards)
+    }
+
     /// What happened to messages.
     pub(crate) fn effects(&self) -> &[Effect] {
         match self {

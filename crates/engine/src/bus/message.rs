@@ -65,7 +65,7 @@ const SNAPSHOT_SIZE_BYTES_MAX: u64 = 46 + LOCATION_SIZE_BYTES_MAX;
 
 /// The most bytes that go with the name of the queue that dead-lettered the message: its number, and a
 /// length.
-const SOURCE_SIZE_BYTES_MAX: u64 = 10;
+pub(crate) const SOURCE_SIZE_BYTES_MAX: u64 = 10;
 
 impl<'a> Message<'a> {
     pub(crate) fn number(&self) -> SequenceNumber {

@@ -42,11 +42,12 @@ pub use command::{
 };
 pub use decide::{Behind, Unread};
 pub(crate) use decide::{By, DueSpent, DueStep, Ground, HandOut, Turn};
+pub(crate) use duplicates::REMEMBERED_SIZE_BYTES;
 pub use event::BusFact;
 pub use format::{
     ACTION_SIZE_BYTES_MAX, DESCRIPTION_SIZE_BYTES_MAX, Format, Known, Made, NoFormat, Unfit,
 };
-pub(crate) use message::{Message, Release, sent};
+pub(crate) use message::{Message, Release, SOURCE_SIZE_BYTES_MAX, sent};
 pub use options::{BusQueueOptions, EntityStatus, FixedOption, InvalidOption, RangedOption};
 pub use outcome::{
     BatchDeleted, BusOutcome, BusQueueCounts, BusQueueView, BusRefusal, ClearedStates,

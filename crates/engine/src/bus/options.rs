@@ -245,6 +245,11 @@ impl Default for BusQueueOptions {
 }
 
 impl BusQueueOptions {
+    /// Whether its messages go on to another entity, or its dead letters do.
+    pub(crate) fn forwards(&self) -> bool {
+        self.forward_to.is_some() || self.forward_dead_letters_to.is_some()
+    }
+
     /// Checks every range.
     pub fn check(&self) -> Result<(), InvalidOption> {
         RangedOption::LockDuration.check(self.lock_duration_ms)?;

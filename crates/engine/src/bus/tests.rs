@@ -16,6 +16,7 @@ mod quota;
 mod random;
 mod releases;
 mod rules;
+mod sizes;
 mod topics;
 mod transact;
 mod turns;

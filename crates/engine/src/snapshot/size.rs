@@ -4,7 +4,7 @@
 //! Messages, sessions and remembered ids count by their number. The bounds are computed often, so they take a step for
 //! each entity and account, and none for a message.
 
-use crate::bus::BusQueue;
+use crate::bus::{BusQueue, REMEMBERED_SIZE_BYTES, SOURCE_SIZE_BYTES_MAX};
 use crate::catalogue::AccountRecord;
 use crate::effect::Effect;
 use crate::event::Event;
@@ -46,9 +46,13 @@ const CONSUMED_SIZE_BYTES: u64 = 8;
 /// The same of a run, for the first ones of its messages that lie in the directory: the heads of columns there, and bits.
 const CONSUMED_RUN_SIZE_BYTES: u64 = 128;
 
-/// The same of a run whose records are not in memory, where it is a patch; and of a message of a bus queue, which may go to
-/// its dead letters, where it has other neighbours.
-const PATCHED_SIZE_BYTES: u64 = 16;
+/// The same of a message whose record is not in memory: a patch with the end of its lease and that of its time to live, or
+/// its record beside its page; and of a message of a bus queue, which may go to its dead letters, where it has other
+/// neighbours.
+const PATCHED_SIZE_BYTES: u64 = 20;
+
+/// A run that begins where messages of another one go, and is consumed there.
+const NEW_RUN_SIZE_BYTES: u64 = RUN_SIZE_BYTES_MAX + CONSUMED_RUN_SIZE_BYTES;
 
 /// What an arrival, a move of a body or another fact adds to pages beyond the bytes of its event: the times and counts that
 /// it implies or writes as differences, for a message and for a session that begins with it.
@@ -66,8 +70,14 @@ const PIECES_PER_ENTITY: u64 = 64;
 pub struct StateSize {
     /// The most bytes that its pages take, of one copy. A snapshot of it without pages takes less.
     pub pages_bytes_max: u64,
-    /// By how much its pages grow at most while its messages are consumed: received, settled in any way, or expired.
+    /// By how much its pages grow at most while its messages are consumed: received, settled in any way, expired or
+    /// forwarded.
     pub consumed_bytes_max: u64,
+    /// What of that `pages_bytes_max` does not have already: runs that begin, and what forwarded messages get.
+    pub new_bytes_max: u64,
+    /// What a message that arrives adds to `consumed_bytes_max` at most, as a multiple of what it adds to the growth of
+    /// pages.
+    pub consumed_share: u64,
     /// What a snapshot has to look at, or a start to read: how many messages, sessions, remembered ids and rules
     /// there are, and 64 for each entity.
     pub pieces: u64,
@@ -79,16 +89,12 @@ impl StateSize {
             pages_bytes_max: self.pages_bytes_max + pages_bytes_max,
             consumed_bytes_max: self.consumed_bytes_max + consumed_bytes_max,
             pieces: self.pieces + PIECES_PER_ENTITY + pieces,
+            ..self
         }
     }
 }
 
 impl State {
-    /// The most bytes that a snapshot of this state takes which has no pages.
-    pub fn snapshot_size_bytes_max(&self) -> u64 {
-        self.size(false).pages_bytes_max
-    }
-
     /// How large it is, in one walk over entities and accounts. `may_be_cold` says whether records may leave memory.
     pub fn size(&self, may_be_cold: bool) -> StateSize {
         let consumed = match may_be_cold {
@@ -102,16 +108,23 @@ impl State {
             size.add(entity_size_bytes(it), consumed, count)
         });
         let run_length = self.catalogue.run_length.as_u64();
+        let (mut forwarded, mut new_runs) = (Forwarded::default(), 0);
         let size = self.bus.values().fold(size, |size, it| {
             let pieces = queue_pieces(it);
             let runs = it.backlog.table().run_count();
+            forwarded.add(it);
             // As many runs may begin in the queue of its dead letters.
-            let run_bytes = CONSUMED_RUN_SIZE_BYTES + RUN_SIZE_BYTES_MAX;
-            let consumed = pieces * PATCHED_SIZE_BYTES + runs * run_bytes;
+            new_runs += runs;
+            let consumed = pieces * PATCHED_SIZE_BYTES + runs * CONSUMED_RUN_SIZE_BYTES;
             size.add(queue_size_bytes(it, run_length), consumed, pieces)
         });
+        let new_bytes_max = new_runs * NEW_RUN_SIZE_BYTES + forwarded.size_bytes();
         StateSize {
             pages_bytes_max: self.with_the_rest(size.pages_bytes_max),
+            consumed_bytes_max: size.consumed_bytes_max + new_bytes_max,
+            new_bytes_max,
+            // A run that begins adds 512 to growth, and up to 768 to this; forwarded messages 640 more.
+            consumed_share: 2 + forwarded.each_bytes().div_ceil(GROWTH_BYTES),
             ..size
         }
     }
@@ -150,6 +163,45 @@ impl Event {
             false => 0,
         };
         size_bytes + self.left_out_size_bytes() + GROWTH_BYTES * count as u64 + entities_bytes
+    }
+}
+
+/// Messages that may be forwarded without a client, also while the disk is full: due work does it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Forwarded {
+    messages: u64,
+    runs: u64,
+    /// The longest name that such a dead letter gets as its source. Others keep theirs.
+    source_bytes_max: u64,
+}
+
+impl Forwarded {
+    fn add(&mut self, queue: &BusQueue) {
+        if queue.options.forward_dead_letters_to.is_some() {
+            let length = queue.name.name.len() as u64;
+            self.source_bytes_max = self.source_bytes_max.max(length);
+        }
+        if queue.options.forwards() {
+            self.messages += queue.backlog.count();
+            self.runs += queue.backlog.table().run_count();
+        }
+    }
+
+    /// What each of them grows by: a source, and an id if the destination looks it up.
+    fn each_bytes(self) -> u64 {
+        match self.messages {
+            0 => 0,
+            _ => {
+                SOURCE_SIZE_BYTES_MAX
+                    + self.source_bytes_max
+                    + REMEMBERED_SIZE_BYTES
+                    + PATCHED_SIZE_BYTES
+            }
+        }
+    }
+
+    fn size_bytes(self) -> u64 {
+        self.messages * self.each_bytes() + self.runs * NEW_RUN_SIZE_BYTES
     }
 }
 

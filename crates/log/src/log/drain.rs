@@ -49,7 +49,7 @@ pub(super) struct Drain {
     ballast_bytes: u64,
     /// How large the state is, as last reported by its owner. `None` before that.
     state: Option<ToDrain>,
-    /// The largest size of a snapshot when the log began to drain, or now: the space is reserved for that.
+    /// The largest size of a snapshot: now, or the least since the log drains.
     reserved_for_bytes: u64,
     is_draining: bool,
     /// While draining: space was freed or time has passed, so check whether draining can end.
@@ -91,9 +91,12 @@ impl Log {
     pub fn keep_for_draining(&mut self, state: ToDrain) {
         let is_first = self.drain.state.is_none();
         self.drain.state = Some(state);
-        if is_first || !self.drain.is_draining {
-            self.drain.reserved_for_bytes = self.drained_snapshot_bytes_max();
-        }
+        let bytes_max = self.drained_snapshot_bytes_max();
+        self.drain.reserved_for_bytes = match is_first || !self.drain.is_draining {
+            true => bytes_max,
+            // Each of them holds until all is drained.
+            false => bytes_max.min(self.drain.reserved_for_bytes),
+        };
     }
 
     /// The most that a snapshot takes on a full disk, now and until all is drained.
@@ -105,8 +108,8 @@ impl Log {
         })
     }
 
-    /// The same when the log began to drain, or now. That is reserved, and no snapshot takes more until the log does not
-    /// drain any more.
+    /// The least of that since the log began to drain, or was opened. No snapshot takes more until it does not drain any
+    /// more.
     pub fn reserved_for_bytes(&self) -> u64 {
         self.drain.reserved_for_bytes
     }

@@ -278,11 +278,6 @@ impl Log {
         self.reclaim.snapshot_size_bytes
     }
 
-    /// Whether the newest snapshot names no page.
-    pub fn is_last_snapshot_whole(&self) -> bool {
-        self.pages.newest().pages().is_empty()
-    }
-
     /// What the newest snapshot would take at most if all of its pages were written anew. `None` if it has none.
     pub fn anew_size_bytes(&self) -> Option<u64> {
         let manifest_bytes = self.reclaim.manifest_size_bytes(&self.pages)?;

@@ -14,7 +14,7 @@ const MANIFEST_GROWTH_SHARE: u64 = 4;
 /// How large a state is that is to be drained, as its owner counts it. All of these are upper bounds, and of one copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ToDrain {
-    /// What its pages take, whatever the newest snapshot has.
+    /// What its pages take, now and until it is drained, whatever the newest snapshot has.
     pub pages_bytes_max: u64,
     /// How much they have grown since the newest snapshot was begun.
     pub grown_bytes_max: u64,
@@ -84,9 +84,10 @@ impl NewestPages {
 }
 
 /// What pages of so many bytes take in both files of as many pairs as they need. The pages of two files that follow each
-/// other have more bytes than one file takes: the first page of the second one had no room in the first.
+/// other have more bytes than one file takes beside its header: the first page of the second one had no room in the first.
 fn files_bytes_max(options: &PageOptions, pages_bytes: u64) -> u64 {
-    let pairs = 1 + 2 * pages_bytes / u64::from(options.file_size_bytes);
+    let room_bytes = u64::from(options.file_size_bytes.saturating_sub(BLOCK_SIZE).max(1));
+    let pairs = 1 + 2 * pages_bytes / room_bytes;
     // The block of the header, and the last one, which is not full.
     let heads_bytes = pairs * 2 * u64::from(BLOCK_SIZE);
     2 * (pages_bytes + heads_bytes)

@@ -40,7 +40,7 @@ pub enum SnapshotForm {
 /// The content of a snapshot. The job that writes it asks for one piece after the other, so that no more than one is in
 /// memory as bytes.
 pub trait SnapshotContent: Send {
-    /// Plans the pieces. The same each time. A whole snapshot has no pages. Whether pages are written anew is no difference.
+    /// Plans the pieces. The same each time, whatever the form.
     fn plan(&mut self) -> PlannedSnapshot;
 
     /// Appends the bytes of a part to an empty buffer. Called after the plan was made.

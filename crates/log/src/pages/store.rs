@@ -278,10 +278,12 @@ impl PageStore {
         self.newest_by_number.place(&self.newest, number)
     }
 
-    /// Whether the newest manifest names a page, in files of which no damage is known.
+    /// Whether the newest manifest names a page, in files of which no damage is known, and has found it whole if it has
+    /// looked.
     pub(crate) fn has_whole(&self, number: PageNumber) -> bool {
         let place = self.place(number);
-        place.is_some_and(|place| !self.damaged.contains(&place.pair))
+        let is_in_whole_files = |place: PagePlace| !self.damaged.contains(&place.pair);
+        place.is_some_and(is_in_whole_files) && !self.unreadable.contains(&number)
     }
 
     /// Pages that the newest manifest names, to read them. Their files stay until [`PageStore::end_read`].
