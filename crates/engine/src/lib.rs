@@ -62,11 +62,11 @@ pub use shared::Waste;
 pub use snapshot::{
     DecodedPage, PageBytes, RestoringPages, Snapshot, SnapshotPages, SnapshotParts, StateSize,
 };
-pub use state::{Ahead, Evicted, Hand, Pass, State};
+pub use state::{Ahead, Evicted, FoundToWarm, Hand, Pass, State};
 pub use table::{
     BodyEncoding, CountUnit, Group, GroupAhead, GroupRead, GroupToRead, LIVE_OVERHEAD_BYTES,
-    Leaving, MESSAGE_OVERHEAD_BYTES, MessageState, Missing, Placed, Record, Resident, RunId,
-    RunLength, Side, Slots, Taken,
+    Leaving, MESSAGE_OVERHEAD_BYTES, MessageState, Missing, Placed, Pressure, Record, Resident,
+    RunId, RunLength, Side, Slots, Taken,
 };
 pub use turn::{DUE_BUDGET, Decision, Journal, Ticked, Tries, Turn};
 pub use vocabulary::{

@@ -4,6 +4,7 @@ mod ahead;
 mod awaited;
 mod cold;
 mod hand;
+mod rewriting;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -23,6 +24,7 @@ use crate::vocabulary::{BodyLocation, EntityName, Hint, Incarnation, Timestamp, 
 
 pub use self::ahead::Ahead;
 pub use self::hand::{Evicted, Hand, Pass};
+pub use self::rewriting::FoundToWarm;
 
 /// The whole state of a partition: the sum of its events.
 ///

@@ -85,11 +85,13 @@ pub enum Rare {
     ReadFailed,
     /// A command was decided after another one that came later.
     PassedWhileWaiting,
+    /// A run was read back, so that its page is written again.
+    RunWarmed,
 }
 
 impl Rare {
     /// Every one of them.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 42] = [
         Self::TornTailCut,
         Self::TailCopied,
         Self::RollTakenBack,
@@ -131,6 +133,7 @@ impl Rare {
         Self::WaitedForRead,
         Self::ReadFailed,
         Self::PassedWhileWaiting,
+        Self::RunWarmed,
     ];
 
     const fn index(self) -> usize {

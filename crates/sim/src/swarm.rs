@@ -194,10 +194,9 @@ impl Swarm {
             gather_steps: self.gather_steps,
             // Planted bugs and faults concern the thread of the simulation.
             replays_beside: false,
-            resident_bytes: self.resident_records_max.map(|records| {
-                let cold_runs = 0;
-                Resident { records, cold_runs }.size_bytes()
-            }),
+            resident_bytes: self
+                .resident_records_max
+                .map(|records| Resident::of_records(records).size_bytes()),
             // Suites of the disk carry it out.
             scrub_bytes_per_second: 0,
             format: Arc::new(Numbered),

@@ -401,6 +401,7 @@ impl World {
         rare.note_if(end == TurnEnd::MoreToDecide, Rare::BatchFull);
         rare.note_if(end == TurnEnd::WaitForJob, Rare::WaitedForSegment);
         rare.note_if(has_moved, Rare::BodiesMoved);
+        rare.note_if(self.partition.warmed_count() > 0, Rare::RunWarmed);
         let is_full = self.partition.log().is_draining();
         rare.note_if(has_moved && is_full, Rare::BodiesMovedOnFullDisk);
         let is_snapshotting = self.jobs.iter().any(|job| job.kind() == JobKind::Snapshot);

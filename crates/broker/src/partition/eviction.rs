@@ -14,7 +14,7 @@ use super::loads::{Pins, page_to_log};
 const TURN_STEPS: u32 = 7_500;
 
 /// Nothing is evicted below three quarters of the limit.
-fn begins_at(limit_bytes: u64) -> u64 {
+pub(super) fn begins_at(limit_bytes: u64) -> u64 {
     limit_bytes / 4 * 3
 }
 
@@ -81,10 +81,11 @@ impl<T> Partition<T> {
         !self.stopped && self.options.resident_bytes.is_some_and(is_too_much)
     }
 
-    /// Whether a snapshot may begin. While one is under way, no run becomes cold. So where one follows the other, as on a
-    /// slow disk, the hand comes round in between.
+    /// Whether a snapshot may begin. While one is under way, no run becomes cold, and none leaves its page. So where one
+    /// follows the other, as on a slow disk, both hands come round in between.
     pub(super) fn lets_snapshot_begin(&self) -> bool {
-        self.log.is_draining() || self.eviction.has_come_round || !self.is_evicting()
+        let has_come_round = self.eviction.has_come_round || !self.is_evicting();
+        self.log.is_draining() || has_come_round && !self.is_looking_for_pages()
     }
 
     /// Takes some records out of memory, if they take too much of it.

@@ -2,11 +2,13 @@
 //!
 //! What several commands miss is read once. Two jobs read at a time, and entities take turns. How much may be in memory
 //! for what waits is bounded ([`wants`]). What could not be read is not asked for again for a while: who needs it meanwhile
-//! is rejected, or rests. If only a file descriptor was missing, it is read a little later.
+//! is rejected, or rests. If only a file descriptor was missing, it is read a little later. What nobody waits for comes
+//! last: messages ahead of receivers, and runs whose pages are to be written again.
 
 mod ahead;
 mod failing;
 mod wants;
+mod warming;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,6 +23,7 @@ use self::ahead::Ahead;
 use self::failing::FailingGroups;
 pub(super) use self::wants::Asker;
 use self::wants::Wants;
+use self::warming::Warming;
 use super::bodies::{self, Bodies, Ended, ReadBodies};
 use super::evacuation::Evacuation;
 use super::eviction::may_leave;
@@ -56,6 +59,7 @@ pub(super) struct Loads {
     left_alone: BTreeSet<Incarnation>,
     failing: FailingGroups,
     ahead: Ahead,
+    pub(super) warming: Warming,
     now: BootTime,
     /// The runs of what was read since the last turn: it stays in memory until the next one has used it.
     read: BTreeSet<RunId>,
@@ -73,6 +77,8 @@ pub(super) enum Loaded {
     Groups(GroupsRead, PagesRead),
     /// Groups that no command had asked for.
     Ahead(GroupsRead, PagesRead),
+    /// Groups of runs whose pages are to be written again.
+    ToWarm(GroupsRead, PagesRead),
     Bodies(ReadBodies),
 }
 
@@ -226,6 +232,7 @@ impl Loads {
         self.read.contains(&run)
             || due.is_some_and(|due| due.contains(&run))
             || self.wants.has_run(run)
+            || self.warming.has_run(run)
     }
 
     /// Whether a receiver is going to come to messages of a run that were read ahead for it.
@@ -411,7 +418,9 @@ impl<T> Partition<T> {
             }
         }
         if to_read.is_empty() {
-            return self.next_body_load().or_else(|| self.next_load_ahead());
+            let next = self.next_body_load();
+            let next = next.or_else(|| self.next_load_ahead());
+            return next.or_else(|| self.next_load_to_warm());
         }
         self.loads.jobs += 1;
         // Groups of a page are read together.
@@ -463,6 +472,13 @@ impl<T> Partition<T> {
                 self.loads.ahead.end_read();
                 for (group, slots, read) in read {
                     self.take_ahead((group, slots), read, replies);
+                }
+            }
+            Loaded::ToWarm(read, pages) => {
+                self.end_job(pages);
+                self.loads.warming.end_read();
+                for (group, slots, read) in read {
+                    self.take_to_warm((group, slots), read, replies);
                 }
             }
         }
@@ -580,6 +596,7 @@ impl<T> Partition<T> {
         }
         self.loads.wants = Wants::default();
         self.loads.ahead = Ahead::default();
+        self.loads.warming = Warming::default();
         let waiting = self.lanes.drain();
         replies.extend(waiting.map(|ticket| (ticket, Err(Rejection::Stopped))));
     }

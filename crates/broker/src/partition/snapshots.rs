@@ -12,11 +12,11 @@ use super::replaying::to_engine;
 
 /// How much more than the log a snapshot may write that is due by effects. Less would make a start longer if small changes
 /// are spread over a large state.
-const SHARE_MAX: u64 = 4;
+pub(super) const SHARE_MAX: u64 = 4;
 
 /// For how long snapshots rest that are due by effects, as a multiple of how long the last one took, and at most.
 const REST_FACTOR: u64 = 9;
-const REST_MS_MAX: u64 = 60_000;
+pub(super) const REST_MS_MAX: u64 = 60_000;
 
 /// A snapshot on its way to the disk. The job that writes it plans its pieces and encodes them.
 pub(crate) enum Content {
@@ -95,18 +95,23 @@ impl<T> Partition<T> {
     /// Writes a snapshot if one is due and no write is on its way to the disk. The partition calls this
     /// itself after each commit.
     pub fn snapshot_if_due(&mut self) {
-        let written_bytes = self.log.bytes_since_snapshot();
-        let is_due = if self.log.is_draining() {
-            written_bytes >= self.log.drain_interval_bytes()
-        } else {
-            written_bytes >= self.due_after_bytes() || self.is_due_by_effects(written_bytes)
-        };
         let may_begin = self.snapshot_retry_at.has_passed(self.now.boot)
             && self.is_snapshot_possible()
             && self.lets_snapshot_begin();
-        if is_due && may_begin {
+        if self.is_snapshot_due() && may_begin {
             self.snapshot_with(self.live_segments());
         }
+    }
+
+    /// Whether a snapshot is due, if one can be written.
+    pub(super) fn is_snapshot_due(&self) -> bool {
+        let written_bytes = self.log.bytes_since_snapshot();
+        if self.log.is_draining() {
+            return written_bytes >= self.log.drain_interval_bytes();
+        }
+        written_bytes >= self.due_after_bytes()
+            || self.is_due_by_effects(written_bytes)
+            || self.is_due_by_warming()
     }
 
     /// So snapshots write a fifth of all bytes, unless one writes more than a whole interval of log, which is bounded: so
@@ -122,7 +127,12 @@ impl<T> Partition<T> {
     fn is_due_by_effects(&self, written_bytes: u64) -> bool {
         self.effects.since_snapshot() >= self.due_after_effects()
             && written_bytes >= self.last_snapshot_bytes / SHARE_MAX
-            && self.snapshots_rest_until.has_passed(self.now.boot)
+            && self.have_snapshots_rested()
+    }
+
+    /// Whether writing has rested, before a snapshot that bytes of the log do not make due.
+    pub(super) fn have_snapshots_rested(&self) -> bool {
+        self.snapshots_rest_until.has_passed(self.now.boot)
     }
 
     /// A snapshot looks at all entities and writes a little for each message that has changed, and a start reads
@@ -202,6 +212,7 @@ impl<T> Partition<T> {
         self.measured.snapshot_written();
         self.eviction.snapshot_written();
         let now = self.now.boot;
+        self.loads.warming.snapshot_written(now);
         let took_us = now.as_us().saturating_sub(self.snapshot_begun_at.as_us());
         let rest_ms = (took_us / 1000).saturating_mul(REST_FACTOR);
         self.snapshots_rest_until = now.plus_ms(rest_ms.min(REST_MS_MAX));

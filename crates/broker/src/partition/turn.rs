@@ -104,6 +104,7 @@ impl<T> Partition<T> {
         self.loads.begin_turn(boot);
         self.keep_up(boot, commands.is_empty() && !self.lanes.has_ready());
         self.gather(self.options.gather_steps);
+        self.warm();
         self.evict();
         self.keep_for_draining();
         let (reservation, space) = match self.reserve(boot, commands) {

@@ -116,6 +116,7 @@ impl<T> Partition<T> {
             self.opening_retry_at,
             self.maintenance.next_wake(),
             busy,
+            self.next_warming(),
             ready,
             (unused_at != BootTime::NEVER).then_some(unused_at),
         ];

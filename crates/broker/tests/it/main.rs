@@ -35,3 +35,4 @@ mod topics;
 mod transactions;
 mod unread;
 mod wakes;
+mod warming;

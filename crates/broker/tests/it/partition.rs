@@ -17,6 +17,8 @@ pub(crate) struct Driver {
     pub(crate) storage: FaultyStorage,
     pub(crate) partition: Partition<u32>,
     pub(crate) now: Timestamp,
+    /// How many jobs have read records.
+    pub(crate) loads: u64,
 }
 
 pub(crate) fn options() -> PartitionOptions {
@@ -63,6 +65,7 @@ impl Driver {
             storage,
             partition,
             now,
+            loads: 0,
         }
     }
 
@@ -93,6 +96,7 @@ impl Driver {
 
     pub(crate) fn jobs(&mut self, replies: &mut Vec<(u32, Reply)>) {
         while let Some(job) = self.partition.next_job() {
+            self.loads += u64::from(job.kind() == JobKind::Load);
             let outcome = job.run();
             // A failure shows in the answers.
             let _ = self.partition.complete(outcome, replies);

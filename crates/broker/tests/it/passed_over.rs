@@ -165,9 +165,9 @@ fn the_first_start_after_a_restore_or_a_repair_passes_over_pages() {
 #[test]
 fn without_a_limit_all_is_in_memory() {
     let driver = Driver::with(filled(5000), limited(None));
-    let (records, cold_runs) = (5000, 0);
+    let expected = Resident::of_records(5000);
     let found = driver.partition.state().resident();
-    assert_eq!(found, Resident { records, cold_runs });
+    assert_eq!(found, expected);
 }
 
 /// What comes after the snapshot, and what waits for a time.

@@ -13,11 +13,7 @@ use crate::support::{create, delete, moment, receive, send};
 
 /// What so many records take.
 fn size_bytes(records: u64) -> u64 {
-    let resident = Resident {
-        records,
-        cold_runs: 0,
-    };
-    resident.size_bytes()
+    Resident::of_records(records).size_bytes()
 }
 
 pub(crate) fn limited(records_max: Option<u64>) -> PartitionOptions {

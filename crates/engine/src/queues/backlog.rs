@@ -249,7 +249,10 @@ impl<P: Profile> Backlog<P> {
     ) {
         let Standing { state, until } = lease.standing;
         let is_ready = self.profile.is_in_order(state, was.session);
-        if !self.table.lease(number, is_ready, &leased(lease, body)) {
+        if !self
+            .table
+            .lease(number, is_ready, &leased(lease, body), live)
+        {
             return;
         }
         if let Some(body) = body {
@@ -270,7 +273,7 @@ impl<P: Profile> Backlog<P> {
                 (body.location, Some(was).filter(|it| it.is_of_a_body()))
             }
             NewBody::Change(overlay) => {
-                self.table.add_overlay(number, overlay);
+                self.table.add_overlay(number, overlay, live);
                 self.profile.changed();
                 (overlay, None)
             }

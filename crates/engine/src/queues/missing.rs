@@ -2,7 +2,8 @@
 
 use super::{Backlog, Profile, Queue, Queues};
 use crate::table::{
-    Group, GroupRead, GroupToRead, Leaving, Live, Missing, RunId, Seen, Slots, Swept, Taken,
+    Group, GroupRead, GroupToRead, Leaving, Live, Looked, Looking, Missing, Pressure, RunId, Seen,
+    Slots, Swept, Taken,
 };
 use crate::vocabulary::{Incarnation, PageNumber, Place, SequenceNumber};
 
@@ -125,10 +126,43 @@ impl<Q: Queue> Queues<Q> {
         let swept = table.sweep(from, takes_all, steps, may, live);
         for run in &swept.outgrown {
             if let Some(queue) = self.get_mut(&entity) {
-                queue.backlog_mut().table_mut().leave_page(*run, live);
+                let table = queue.backlog_mut().table_mut();
+                table.leave_page(*run, Pressure::Low, live);
             }
         }
         Some(swept)
+    }
+
+    /// Looks at runs of a queue: see [`Table::look`](crate::table::Table::look). Those in memory that are worth it leave
+    /// their pages, or get one.
+    pub(crate) fn look(
+        &mut self,
+        entity: Incarnation,
+        looking: Looking,
+        steps: &mut u32,
+        size_of: impl Fn(PageNumber) -> Option<u64>,
+        live: &mut Live,
+    ) -> Looked {
+        let Some(queue) = self.get(&entity) else {
+            return Looked::default();
+        };
+        let looked = queue.backlog().table().look(looking, steps, size_of);
+        for run in &looked.to_change {
+            self.leave_page((entity, *run), looking.pressure, live);
+        }
+        looked
+    }
+
+    /// Takes a run off its page, or lets it get one: see [`Table::leave_page`](crate::table::Table::leave_page).
+    pub(crate) fn leave_page(&mut self, (entity, run): RunId, pressure: Pressure, live: &mut Live) {
+        // To change nothing changes no page of a snapshot either.
+        let has_whole = self
+            .get(&entity)
+            .is_some_and(|queue| queue.backlog().table().has_whole(run));
+        if has_whole && let Some(queue) = self.get_mut(&entity) {
+            let table = queue.backlog_mut().table_mut();
+            table.leave_page(run, pressure, live);
+        }
     }
 
     /// Takes records out of memory, of each run that has them on a page and of which `is_evicted` says so.

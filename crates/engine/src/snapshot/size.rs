@@ -20,7 +20,7 @@ const ENTITY_SIZE_BYTES_MAX: u64 = 256;
 
 /// The most bytes of a run without its messages: its bits, counts, bounds and spread in a directory page, the heads of
 /// its columns, and its share of that page. The heads of a page of its own are less than its 65 messages count for and do
-/// not take.
+/// not take; for fewer messages see `OWN_PAGE_SIZE_BYTES`.
 const RUN_SIZE_BYTES_MAX: u64 = 512;
 
 /// What a session, a rule or a block of remembered ids may take beside themselves: the head of a page.
@@ -50,6 +50,10 @@ const CONSUMED_RUN_SIZE_BYTES: u64 = 128;
 /// its record beside its page; and of a message of a bus queue, which may go to its dead letters, where it has other
 /// neighbours.
 const PATCHED_SIZE_BYTES: u64 = 20;
+
+/// The same of a run, if records may leave memory: few messages that lie in a directory get a page of their own then, with
+/// the heads of its groups and columns.
+const OWN_PAGE_SIZE_BYTES: u64 = 512;
 
 /// A run that begins where messages of another one go, and is consumed there.
 const NEW_RUN_SIZE_BYTES: u64 = RUN_SIZE_BYTES_MAX + CONSUMED_RUN_SIZE_BYTES;
@@ -97,14 +101,17 @@ impl StateSize {
 impl State {
     /// How large it is, in one walk over entities and accounts. `may_be_cold` says whether records may leave memory.
     pub fn size(&self, may_be_cold: bool) -> StateSize {
-        let consumed = match may_be_cold {
-            true => PATCHED_SIZE_BYTES,
-            false => CONSUMED_SIZE_BYTES,
+        let (consumed, run_bytes) = match may_be_cold {
+            true => (
+                PATCHED_SIZE_BYTES,
+                CONSUMED_RUN_SIZE_BYTES + OWN_PAGE_SIZE_BYTES,
+            ),
+            false => (CONSUMED_SIZE_BYTES, CONSUMED_RUN_SIZE_BYTES),
         };
         let size = (self.storage.values()).fold(StateSize::default(), |size, it| {
             let count = it.backlog.count();
             let runs = it.backlog.table().run_count();
-            let consumed = count * consumed + runs * CONSUMED_RUN_SIZE_BYTES;
+            let consumed = count * consumed + runs * run_bytes;
             size.add(entity_size_bytes(it), consumed, count)
         });
         let run_length = self.catalogue.run_length.as_u64();
@@ -115,7 +122,7 @@ impl State {
             forwarded.add(it);
             // As many runs may begin in the queue of its dead letters.
             new_runs += runs;
-            let consumed = pieces * PATCHED_SIZE_BYTES + runs * CONSUMED_RUN_SIZE_BYTES;
+            let consumed = pieces * PATCHED_SIZE_BYTES + runs * run_bytes;
             size.add(queue_size_bytes(it, run_length), consumed, pieces)
         });
         let new_bytes_max = new_runs * NEW_RUN_SIZE_BYTES + forwarded.size_bytes();

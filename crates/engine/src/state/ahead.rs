@@ -82,7 +82,7 @@ impl State {
         }
     }
 
-    fn table_of(&self, entity: Incarnation) -> Option<&Table> {
+    pub(super) fn table_of(&self, entity: Incarnation) -> Option<&Table> {
         let stored = self.storage.get(&entity);
         let stored = stored.map(|stored| stored.backlog.table());
         stored.or_else(|| Some(self.bus.get(&entity)?.backlog.table()))

@@ -8,13 +8,13 @@ use crate::vocabulary::{Incarnation, PageNumber};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hand {
     entity: Incarnation,
-    run: u64,
+    pub(super) run: u64,
     /// It has seen all of this entity.
     is_done: bool,
 }
 
 /// What it costs to come to an entity, in steps of 20 ns.
-const ENTITY_STEPS: u32 = 8;
+pub(super) const ENTITY_STEPS: u32 = 8;
 
 /// Which runs the hand takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct Evicted {
 
 impl Hand {
     /// The first entity that it has not seen all of.
-    fn from(&self) -> Incarnation {
+    pub(super) fn from(&self) -> Incarnation {
         match self.is_done {
             true => self.entity.next(),
             false => self.entity,
@@ -45,7 +45,7 @@ impl Hand {
     }
 
     /// Comes to an entity, unless it is there.
-    fn come_to(&mut self, entity: Incarnation) {
+    pub(super) fn come_to(&mut self, entity: Incarnation) {
         if entity != self.entity || self.is_done {
             *self = Self {
                 entity,
@@ -55,7 +55,7 @@ impl Hand {
     }
 
     /// Continues at a run, or behind its entity.
-    fn go_on(&mut self, next: Option<u64>) {
+    pub(super) fn go_on(&mut self, next: Option<u64>) {
         match next {
             Some(run) => self.run = run,
             None => self.is_done = true,

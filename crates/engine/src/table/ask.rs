@@ -120,6 +120,19 @@ impl Table {
         run.enqueued_at(run.first()?)
     }
 
+    /// What of a run is not in memory, by group.
+    pub(crate) fn missing_of(&self, entity: Incarnation, run: u64) -> Missing {
+        let mut missing = Missing::default();
+        let cold = self.run(run).filter(|it| it.is_cold());
+        for index in cold.into_iter().flat_map(|_| self.length.groups()) {
+            let slots = cold.map_or(0, |it| it.missing_in(index));
+            if slots != 0 {
+                missing.add(Group { entity, run, index }, slots);
+            }
+        }
+        missing
+    }
+
     /// What is to be read of a group, if it still is on a page.
     pub(crate) fn to_read(&self, group: Group, wanted: Slots) -> Option<GroupToRead> {
         let run = self.run(group.run)?;
@@ -142,17 +155,6 @@ impl Table {
         let after = run.resident();
         self.recount_resident(before, after, live);
         taken
-    }
-
-    /// Takes a run off its page that needs nothing of it. Unlike a read, this is a change of what a snapshot has.
-    pub(crate) fn leave_page(&mut self, index: u64, live: &mut Live) {
-        let Some(run) = self.run_mut(index) else {
-            return;
-        };
-        let before = run.resident();
-        run.leave_page();
-        let after = run.resident();
-        self.recount_resident(before, after, live);
     }
 
     pub(super) fn recount_resident(&mut self, before: Resident, after: Resident, live: &mut Live) {

@@ -86,7 +86,7 @@ impl Run {
     pub(super) fn note_gone(&mut self, slot: usize) {
         if let Some(cold) = &mut self.cold {
             cold.patches.remove(&slot);
-        } else if self.has_few() {
+        } else if self.has_few() && !self.wants_page {
             self.paged.forget();
         }
     }
@@ -141,6 +141,11 @@ impl Run {
         self.cold.iter().flat_map(|cold| &cold.patches)
     }
 
+    /// How many these are.
+    pub(super) fn patch_count(&self) -> u64 {
+        self.cold.as_ref().map_or(0, |cold| cold.patches.len()) as u64
+    }
+
     /// The slots of these.
     pub(super) fn patched(&self) -> Bits {
         let mut patched = Bits::default();
@@ -165,8 +170,7 @@ impl Run {
         let (page, changed) = self.paged.page()?;
         let changed = changed.and(&self.live).count() as u64;
         // All that have a patch have changed, and are not in memory.
-        let patched = self.cold.as_ref().map_or(0, |cold| cold.patches.len());
-        (self.records_here() > changed.saturating_sub(patched as u64)).then_some(page)
+        (self.records_here() > changed.saturating_sub(self.patch_count())).then_some(page)
     }
 
     /// Whether records can be taken out of memory: the others are few.
@@ -220,9 +224,8 @@ impl Run {
     }
 
     /// Whether a cold run has all of its records in memory.
-    fn is_whole_again(&self) -> bool {
-        let has_patches = self.cold.as_ref().is_some_and(|it| !it.patches.is_empty());
-        self.is_cold() && !has_patches && self.records.count() == self.live_count
+    pub(super) fn is_whole_again(&self) -> bool {
+        self.is_cold() && self.patch_count() == 0 && self.records.count() == self.live_count
     }
 
     /// Whether a cold run needs nothing of its page: all that is left of it has changed, and is in memory.
@@ -231,12 +234,6 @@ impl Run {
         self.is_whole_again()
             && (self.paged.page())
                 .is_some_and(|(_, changed)| self.live.without(&changed).is_empty())
-    }
-
-    /// Takes such a run off its page: the next snapshot has another place for its records.
-    pub(super) fn leave_page(&mut self) {
-        self.cold = None;
-        self.paged.forget();
     }
 
     fn put_copies(&mut self, messages: Vec<Paged>) {

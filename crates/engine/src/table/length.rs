@@ -42,9 +42,19 @@ impl RunLength {
         (self.slots() / 16).max(1)
     }
 
+    /// Under pressure, more messages than these are worth a page, and more changes than these a new one.
+    pub(super) fn changes_under_pressure_max(self) -> usize {
+        self.slots() / 128
+    }
+
     /// How many slots of a page are read together: 128 of 1,024, and two of four.
     pub(crate) fn slots_per_group(self) -> usize {
         (self.slots() / 8).max(2)
+    }
+
+    /// The groups of a page.
+    pub(super) fn groups(self) -> std::ops::Range<usize> {
+        0..self.slots().div_ceil(self.slots_per_group())
     }
 
     /// The run of a number.

@@ -30,6 +30,7 @@ mod record;
 mod records;
 mod resident;
 mod restore;
+mod rewriting;
 mod run;
 mod spread;
 mod sweep;
@@ -58,6 +59,8 @@ pub use self::record::{
 };
 pub use self::resident::Resident;
 pub(crate) use self::restore::{Restoring, Room};
+pub use self::rewriting::Pressure;
+pub(crate) use self::rewriting::{Looked, Looking};
 pub(crate) use self::run::Run;
 pub use self::spread::{CountUnit, LIVE_OVERHEAD_BYTES};
 pub(crate) use self::spread::{Live, Spread};
@@ -295,11 +298,12 @@ impl Table {
         let Some(run) = self.run_mut(index) else {
             return false;
         };
-        let had_ready = run.has_ready();
+        let (had_ready, patches) = (run.has_ready(), run.patch_count());
         let Some(was_here) = run.take(number) else {
             return false;
         };
         live.resident.records -= u64::from(was_here);
+        live.resident.patches -= patches - run.patch_count();
         run.size_bytes = run.size_bytes.saturating_sub(size_bytes);
         run.borrowed_bytes = run.borrowed_bytes.saturating_sub(borrowed_bytes);
         for body in bodies {
@@ -336,15 +340,17 @@ impl Table {
         number: SequenceNumber,
         is_ready: bool,
         leased: &Leased,
+        live: &mut Live,
     ) -> bool {
         let index = self.length.run_of(number.as_u64());
         let Some(run) = self.run_mut(index) else {
             return false;
         };
-        let had_ready = run.has_ready();
+        let (had_ready, patches) = (run.has_ready(), run.patch_count());
         if !run.lease(number, leased) {
             return false;
         }
+        live.resident.patches += run.patch_count() - patches;
         run.set_ready(number, is_ready);
         let has_ready = run.has_ready();
         match (had_ready, has_ready) {
@@ -388,7 +394,9 @@ impl Table {
         // Of a record that is not in memory, the event says that the body is there.
         let is_there = self.is_cold_at(number) || self.has_body(number, body.from);
         if is_there && let Some(run) = self.run_mut(index) {
+            let patches = run.patch_count();
             run.move_body(number, body);
+            live.resident.patches += run.patch_count() - patches;
             live.take(&mut run.spread, body.from);
             live.add(&mut run.spread, body.to);
             self.rebalance(number, body.to.borrowed_bytes(), body.from.borrowed_bytes());
@@ -444,10 +452,17 @@ impl Table {
     }
 
     /// Adds a change to a message's properties. Nothing happens if there is no such message.
-    pub(crate) fn add_overlay(&mut self, number: SequenceNumber, overlay: BodyLocation) {
+    pub(crate) fn add_overlay(
+        &mut self,
+        number: SequenceNumber,
+        overlay: BodyLocation,
+        live: &mut Live,
+    ) {
         let index = self.length.run_of(number.as_u64());
         if let Some(run) = self.run_mut(index) {
+            let patches = run.patch_count();
             run.add_overlay(number, overlay);
+            live.resident.patches += run.patch_count() - patches;
         }
     }
 

@@ -1,8 +1,8 @@
 //! Which page has the records of a run, and which of them changed since it was written.
 //!
-//! A run with few messages lies in its directory page alone. Another one has a page, and keeps it through small
-//! changes: these lie in the directory page. A cold run keeps its page, however much changed. None of this is part of
-//! the state.
+//! A run with few messages lies in its directory page alone, unless it is to have a page. Another one has a page, and
+//! keeps it through small changes: these lie in the directory page. A cold run keeps its page, however much changed.
+//! None of this is part of the state.
 
 use super::Run;
 use super::bits::Bits;
@@ -72,7 +72,7 @@ impl Run {
             Some((page, changed)) if self.can_be_cold() => {
                 RecordsAt::Page(page, changed.and(&self.live))
             }
-            Some(_) | None if self.has_few() => RecordsAt::Directory,
+            Some(_) | None if self.has_few() && !self.wants_page => RecordsAt::Directory,
             Some(_) | None => RecordsAt::NewPage,
         }
     }

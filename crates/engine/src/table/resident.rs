@@ -7,24 +7,40 @@ pub struct Resident {
     pub records: u64,
     /// The runs of which records may not be.
     pub cold_runs: u64,
+    /// Changes to records that are not in memory.
+    pub patches: u64,
 }
 
 /// What a record takes in memory, with its share of what lies around it.
 const RECORD_SIZE_BYTES: u64 = 61;
 
+/// Likewise a patch.
+const PATCH_SIZE_BYTES: u64 = 80;
+
 impl Resident {
-    /// What the records take in memory.
-    pub fn size_bytes(&self) -> u64 {
-        self.records * RECORD_SIZE_BYTES
+    /// So many records.
+    pub fn of_records(records: u64) -> Self {
+        Self {
+            records,
+            ..Self::default()
+        }
     }
 
-    pub(crate) fn add(&mut self, other: Self) {
+    /// What the records and the patches take in memory.
+    pub fn size_bytes(&self) -> u64 {
+        self.records * RECORD_SIZE_BYTES + self.patches * PATCH_SIZE_BYTES
+    }
+
+    /// Adds others.
+    pub fn add(&mut self, other: Self) {
         self.records += other.records;
         self.cold_runs += other.cold_runs;
+        self.patches += other.patches;
     }
 
     pub(super) fn take(&mut self, other: Self) {
         self.records -= other.records;
         self.cold_runs -= other.cold_runs;
+        self.patches -= other.patches;
     }
 }

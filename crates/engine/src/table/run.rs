@@ -41,6 +41,10 @@ pub(crate) struct Run {
     /// Whether a message has, or had, what its state does not say and what its queue counts or keeps in an order: a
     /// session, a source, or changes to its properties.
     pub(super) has_special: bool,
+    /// It gets a page, however few messages it has.
+    pub(super) wants_page: bool,
+    /// How many messages its page has at most, if that is known: the page was worth writing again then, or it was wanted.
+    pub(super) page_of: u16,
     /// Set if the records lie on a page.
     pub(super) cold: Option<Box<Cold>>,
     /// The page that a snapshot has of it.
@@ -100,6 +104,8 @@ impl Run {
             expires_last: Timestamp::ZERO,
             enqueued_first: Timestamp::NEVER,
             has_special: false,
+            wants_page: false,
+            page_of: 0,
             cold: None,
             paged: Paged::default(),
         }
@@ -157,6 +163,7 @@ impl Run {
         Resident {
             records: self.records_here(),
             cold_runs: u64::from(self.is_cold()),
+            patches: self.patch_count(),
         }
     }
 
@@ -214,6 +221,7 @@ impl Run {
             self.sides.insert(slot, side);
         }
         self.note_changed(slot);
+        self.note_growth();
         true
     }
 

@@ -144,7 +144,7 @@ impl Pair {
         for run in 0..60 {
             let outgrown = |table: &Table| table.run(run).is_some_and(Run::has_outgrown_page);
             if outgrown(&self.table) {
-                self.table.leave_page(run, &mut self.live);
+                self.table.leave_page(run, Pressure::Low, &mut self.live);
                 assert!(!outgrown(&self.table));
             }
             for (number, _) in self.table.seen_of(run) {
@@ -194,7 +194,7 @@ impl Pair {
                 if let Some(at) = self.nth(nth) {
                     let overlay = self.new_place(length);
                     let change = |side: &mut Side| side.overlays.push(overlay);
-                    self.table.add_overlay(number(at), overlay);
+                    self.table.add_overlay(number(at), overlay, &mut self.live);
                     self.table.resize(number(at), length.into(), 0);
                     (self.table).recount(number(at), overlay, None, &mut self.live);
                     change(&mut self.model.get_mut(&at).unwrap().1);
@@ -283,7 +283,8 @@ impl Pair {
             until: expires.map_or(Timestamp::NEVER, Timestamp::from_ms),
             body: None,
         };
-        assert!(self.table.lease(number(at), ready, &leased));
+        let live = &mut self.live;
+        assert!(self.table.lease(number(at), ready, &leased, live));
         let (record, _) = self.model.get_mut(&at).unwrap();
         record.lease(&leased);
         self.table.lower_expiry(number(at), expiry(record));

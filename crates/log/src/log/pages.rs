@@ -16,6 +16,12 @@ impl Log {
         self.pages.has_whole(number)
     }
 
+    /// The size of a page that the newest snapshot names, in one of its two files.
+    pub fn page_size_bytes(&self, number: PageNumber) -> Option<u64> {
+        let place = self.pages.place(number)?;
+        Some(place.size_bytes.into())
+    }
+
     /// Pages of the newest snapshot, to read them on any thread. Their files stay until [`Log::end_read`].
     pub fn read_pages(&mut self, numbers: impl IntoIterator<Item = PageNumber>) -> PagesToRead {
         self.pages.read(&self.storage, numbers)

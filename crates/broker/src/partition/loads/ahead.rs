@@ -23,7 +23,7 @@ const RECEIVERS_MAX: usize = 64;
 const RECORDS_MAX: u64 = 34_000;
 
 /// A job reads from so many pages at most, for one receiver: who needs one of its groups waits for the others.
-const PAGES_AT_ONCE: usize = 2;
+pub(super) const PAGES_AT_ONCE: usize = 2;
 
 /// After so long without a receive, what was read ahead is spared no longer, and makes room for others.
 const UNUSED_MS: u64 = 3000;
@@ -214,6 +214,11 @@ impl Ahead {
         taken
     }
 
+    /// Whether a job reads ahead.
+    pub(super) fn is_reading(&self) -> bool {
+        self.is_reading
+    }
+
     /// Notes that its job has ended.
     pub(super) fn end_read(&mut self) {
         self.is_reading = false;
@@ -230,11 +235,8 @@ fn room_in_memory(state: &State, limit_bytes: Option<u64>) -> u64 {
     let Some(limit_bytes) = limit_bytes else {
         return RECORDS_MAX;
     };
-    let one = Resident {
-        records: 1,
-        cold_runs: 0,
-    };
-    (limit_bytes / one.size_bytes()).saturating_sub(state.resident().records)
+    let left_bytes = limit_bytes.saturating_sub(state.resident().size_bytes());
+    left_bytes / Resident::of_records(1).size_bytes()
 }
 
 impl<T> Partition<T> {
@@ -262,7 +264,8 @@ impl<T> Partition<T> {
     /// The next job that reads ahead, if something is asked for, and no command waits for a read.
     pub(super) fn next_load_ahead(&mut self) -> Option<Job> {
         let loads = &mut self.loads;
-        if loads.jobs > 0 || loads.ahead.is_reading || self.opening_retry_at.is_some() {
+        let is_busy = loads.jobs > 0 || loads.ahead.is_reading || loads.warming.is_reading();
+        if is_busy || self.opening_retry_at.is_some() {
             return None;
         }
         let mut room = room_in_memory(&self.state, self.options.resident_bytes);

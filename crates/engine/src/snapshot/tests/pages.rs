@@ -147,6 +147,7 @@ mod hand;
 mod healed;
 mod ids;
 mod passed_over;
+mod rewriting;
 mod sizes;
 mod units;
 

@@ -26,7 +26,7 @@ impl Queue {
     }
 
     /// A group, as a job reads it.
-    fn group(&self, group: Group, wanted: Slots) -> GroupRead {
+    pub(super) fn group(&self, group: Group, wanted: Slots) -> GroupRead {
         let to_read = self.state.to_read(group, wanted).unwrap();
         let mut pages = self.store.pages.iter();
         let (_, page) = pages.find(|(page, _)| *page == to_read.page()).unwrap();
@@ -35,7 +35,9 @@ impl Queue {
     }
 
     pub(super) fn resident(&self) -> (u64, u64) {
-        let Resident { records, cold_runs } = self.state.resident();
+        let Resident {
+            records, cold_runs, ..
+        } = self.state.resident();
         (records, cold_runs)
     }
 

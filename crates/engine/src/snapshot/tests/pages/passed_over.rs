@@ -250,8 +250,11 @@ fn a_page_that_may_be_lost_stays_in_memory() {
         restored.unwrap();
     }
     state.finish_pages(restoring).unwrap();
-    let (records, cold_runs) = (1024, 2);
-    assert_eq!(state.resident(), Resident { records, cold_runs });
+    let expected = Resident {
+        cold_runs: 2,
+        ..Resident::of_records(1024)
+    };
+    assert_eq!(state.resident(), expected);
 }
 
 /// A run that was read as a whole loses both copies of its page. The page is made again with what the directory says of it,
