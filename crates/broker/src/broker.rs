@@ -309,7 +309,8 @@ fn read_bodies(answered: Answered) -> Answer {
         | Outcome::AccountPut
         | Outcome::AccountRemoved
         | Outcome::Accounts(_)
-        | Outcome::BodiesMoved { .. }) => outcome,
+        | Outcome::BodiesMoved { .. }
+        | Outcome::Quarantined(_)) => outcome,
     };
     Answer {
         outcome,

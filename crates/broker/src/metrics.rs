@@ -366,6 +366,12 @@ fn status_families(instruments: &Instruments, status: Option<&Status>) -> Vec<Fa
             &|status| Some(status.resident.cold_runs),
         ),
         gauge(
+            "kew_quarantined_messages",
+            Unit::None,
+            "Messages that are set aside because both copies of their records are damaged",
+            &|status| Some(status.resident.quarantined),
+        ),
+        gauge(
             "kew_partition_answers_waiting",
             Unit::None,
             "Answers that wait until what they rest on is durable",

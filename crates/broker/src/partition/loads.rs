@@ -91,6 +91,8 @@ pub(super) enum Read {
     NotNow,
     /// The disk has bad sectors in both copies, it says: that may pass, and is not known to be damage.
     BadSectors,
+    /// The bytes of both copies are damaged.
+    Damaged(PageNumber),
     Failed(Unread),
 }
 
@@ -501,10 +503,30 @@ impl<T> Partition<T> {
                 let why = self.loads.failing.note_bad_sectors(group, self.now.boot);
                 self.fail(of, why, replies);
             }
+            Read::Damaged(page) => self.take_damaged(of, page, replies),
             Read::Failed(why) => {
                 self.loads.failing.note(group, why);
                 self.fail(of, why, replies);
             }
+        }
+    }
+
+    /// Messages of which nothing can be read are set aside with the next turn. Who needs no others goes on then. If they are
+    /// not, they are asked for again, and count as lost for a while.
+    fn take_damaged(
+        &mut self,
+        (group, slots): (Group, Slots),
+        page: PageNumber,
+        replies: &mut Vec<(T, Reply)>,
+    ) {
+        self.loads.failing.note(group, Unread::Lost);
+        self.damaged.note(group, page);
+        match self.state.can_quarantine(group, page, slots) {
+            true => {
+                self.loads.ahead.forget_all_of(group.entity);
+                self.end_read(group, slots);
+            }
+            false => self.fail((group, slots), Unread::Lost, replies),
         }
     }
 
@@ -715,7 +737,10 @@ fn read_group(reader: &mut GroupReader<'_>, to_read: &GroupToRead) -> Read {
         }
         Err(error @ PageError::Damaged(_)) => {
             tracing::error!(%error, "messages cannot be read");
-            Read::Failed(Unread::Lost)
+            match reader.has_both_files(page) {
+                true => Read::Damaged(to_read.page()),
+                false => Read::Failed(Unread::Lost),
+            }
         }
         Err(error @ PageError::Newer { .. }) => {
             tracing::error!(%error, "messages cannot be read");

@@ -15,6 +15,7 @@ use super::eviction::Eviction;
 use super::lanes::Lanes;
 use super::loads::Loads;
 use super::maintenance::Maintenance;
+use super::quarantine::Damaged;
 use super::replaying::Rebuild;
 use super::scrub::Scrubbing;
 use super::size::{Measured, SinceSnapshot};
@@ -103,6 +104,7 @@ impl<T> Partition<T> {
             eviction: Eviction::default(),
             lanes: Lanes::default(),
             loads: Loads::default(),
+            damaged: Damaged::default(),
             is_awaited: |_| true,
             stopped: false,
         };

@@ -69,8 +69,10 @@ impl PassesOver {
 
     /// Notes a page that was read. Must be called for each of them.
     fn note(&mut self, page: &DecodedPage) {
-        if self.how.resident_bytes.is_some() {
-            self.next.extend(page.pages_to_pass_over(self.how.unit));
+        let unit = self.how.unit;
+        match self.how.resident_bytes {
+            Some(_) => self.next.extend(page.pages_to_pass_over(unit)),
+            None => self.next.extend(page.damaged_pages_to_pass_over(unit)),
         }
     }
 

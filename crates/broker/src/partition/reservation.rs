@@ -36,7 +36,8 @@ impl<T> Partition<T> {
         // One that needs more is refused.
         let first = first.min(plenty.turn_bytes());
         let due_bytes = u64::from(self.options.tick_budget) * DUE_SIZE_BYTES_MAX;
-        let reserved = self.log.reserve_room(first + due_bytes);
+        let aside_bytes = self.quarantine_size_bytes();
+        let reserved = self.log.reserve_room(first + due_bytes + aside_bytes);
         match reserved {
             Ok(reservation) => {
                 self.space_retry_at = None;

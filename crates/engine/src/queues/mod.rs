@@ -7,6 +7,7 @@ mod missing;
 mod moves;
 mod profile;
 mod receiving;
+mod quarantine;
 mod repair;
 pub(crate) mod snapshot;
 

@@ -60,8 +60,28 @@ impl Turn<'_> {
             for sequence_number in gone {
                 self.remove(queue, sequence_number);
             }
+            if purge.before.is_none() && purged.next.is_none() {
+                self.end_lost_between(queue, purge.from, until);
+            }
         }
         Ok(BusOutcome::Purged(purged))
+    }
+
+    /// Ends the runs of which nothing is left but messages that were set aside: when these came is not known.
+    fn end_lost_between(
+        &mut self,
+        queue: Incarnation,
+        from: SequenceNumber,
+        until: SequenceNumber,
+    ) {
+        let table = self.bus_backlog(queue).table();
+        let runs = table.runs_from(from);
+        let runs = runs.take_while(|run| run.range().0 < until);
+        let lost = runs.filter(|run| run.is_lost() && run.range().1 <= until);
+        let lost: Vec<u64> = lost.take(ITEMS_MAX).map(|run| run.index()).collect();
+        for run in lost {
+            self.0.end_lost(queue, run);
+        }
     }
 
     /// Clears the states of sessions without messages, from an id on, as many as one command may.
