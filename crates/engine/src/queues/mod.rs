@@ -6,8 +6,8 @@ mod flow;
 mod missing;
 mod moves;
 mod profile;
-mod receiving;
 mod quarantine;
+mod receiving;
 mod repair;
 pub(crate) mod snapshot;
 
