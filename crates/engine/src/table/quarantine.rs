@@ -187,6 +187,8 @@ impl Run {
         self.records.take(slot);
         self.note_gone(slot);
         self.quarantined.get_or_insert_default().insert(slot);
+        // What its page had is worth writing without it.
+        self.page_of = 0;
         state
     }
 
