@@ -148,6 +148,7 @@ impl Run {
             records,
             patches,
             cold_runs: 0,
+            quarantined: 0,
         }
     }
 
