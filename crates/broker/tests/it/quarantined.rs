@@ -16,6 +16,7 @@ use crate::partition::Driver;
 use crate::passed_over::{create_named, damage, on_pages, pages_of_runs, snapshot, unlimited};
 use crate::resident::{ask_all, body, fill, limited, received, rest};
 use crate::support::{create, delete, queue, receive, send};
+use crate::warming::settle;
 
 const COUNT: u64 = 5000;
 
@@ -290,4 +291,40 @@ fn the_others_of_a_queue_are_named_apart() {
     };
     assert_eq!((first.as_u64(), count), (1024, LOST_COUNT));
     driver.ask(short(named("other"), 60)).unwrap();
+}
+
+/// The page with the damage goes once all that is left of its run was read back, so a backup can be made again.
+#[test]
+fn what_is_left_of_their_run_gets_another_page() {
+    let mut driver = Driver::with(FaultyStorage::new(), unlimited());
+    driver.ask(create()).unwrap();
+    fill(&mut driver, COUNT);
+    let storage = on_pages(driver, create_named("another"));
+    let [newest, _] = pages_of_runs(&storage);
+    let damaged = newest[1];
+    for copy in 0..2 {
+        // A byte of the last group.
+        let name = format!("pages-{:020}", 2 * u64::from(damaged.place.pair) + copy);
+        let last = damaged.place.offset + damaged.place.size_bytes - 8;
+        storage.flip(&name, u64::from(last), 1);
+    }
+    let mut driver = Driver::with(storage, small());
+    // They are met by a receiver.
+    for _ in 0..64 {
+        driver.ask(receive(32)).unwrap();
+    }
+    let (_, lost) = counts(&driver);
+    assert!(lost > 0 && lost <= 128, "{lost}");
+    settle(&mut driver);
+    for _ in 0..2 {
+        driver.ask(send("later")).unwrap();
+        driver.partition.snapshot();
+        settle(&mut driver);
+    }
+    let [newest, before] = pages_of_runs(&driver.storage);
+    let names = |pages: &[kew_log::TablePage]| pages.iter().any(|it| it.number == damaged.number);
+    assert!(!names(&newest) && !names(&before), "{newest:?}");
+    assert_eq!(counts(&driver), (COUNT + 2, lost));
+    let again = Driver::with(driver.storage.kill(), unlimited());
+    assert_same(&again, &driver);
 }
