@@ -13,7 +13,7 @@ use thiserror::Error;
 use tokio::sync::{Notify, oneshot, watch};
 
 use crate::answers::{Among, Asker};
-use crate::runner::{self, Shared};
+use crate::runner::{self, ReportOf, Shared};
 use crate::{
     AdmissionLimits, Answered, Answers, ChangeWatch, OpenPartitionError, PartitionOptions,
     Rejection, Reply, ScrubReport, Source, Watch,
@@ -217,9 +217,16 @@ impl Broker {
         self.shared.watchers.watch_changes(entity, notify)
     }
 
-    /// What the scrub has found. `None` if the partition has stopped.
+    /// What the scrub has found, and which messages are set aside. `None` if the partition has stopped.
     pub async fn scrub_report(&self) -> Option<ScrubReport> {
-        self.shared.request_scrub_report().await.ok()
+        let report = self.shared.request_scrub_report(ReportOf::Quarantined);
+        report.await.ok()
+    }
+
+    /// What the scrub has found, without a look at each run.
+    pub(crate) async fn known_damage(&self) -> Option<ScrubReport> {
+        let report = self.shared.request_scrub_report(ReportOf::Damage);
+        report.await.ok()
     }
 
     /// How many receivers were woken since the start.
@@ -309,7 +316,8 @@ fn read_bodies(answered: Answered) -> Answer {
         | Outcome::AccountPut
         | Outcome::AccountRemoved
         | Outcome::Accounts(_)
-        | Outcome::BodiesMoved { .. }) => outcome,
+        | Outcome::BodiesMoved { .. }
+        | Outcome::Quarantined(_)) => outcome,
     };
     Answer {
         outcome,

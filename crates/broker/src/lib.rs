@@ -40,8 +40,8 @@ pub use changes::ChangeWatch;
 pub use clock::{Clock, ClockReading, Due, Moment};
 pub use migrate::{MigrateError, Migrated, OldPartition};
 pub use partition::{
-    Answered, DamagedBody, OpenPartitionError, Partition, PartitionOptions, Rejection, Reply,
-    ScrubJob, ScrubOutcome, ScrubReport, TurnEnd,
+    Answered, DamagedBody, OpenPartitionError, Partition, PartitionOptions, QuarantinedRun,
+    Rejection, Reply, ScrubJob, ScrubOutcome, ScrubReport, TurnEnd,
 };
 // The losses of a repair have times.
 pub use kew_engine::Timestamp;

@@ -125,7 +125,7 @@ impl Broker {
     pub async fn metrics(&self, queues_max: usize, patience: Duration) -> Vec<Family> {
         let (read, scrub) = tokio::join!(
             tokio::time::timeout(patience, self.read_queues(queues_max)),
-            tokio::time::timeout(patience, self.scrub_report()),
+            tokio::time::timeout(patience, self.known_damage()),
         );
         let read = read.ok().flatten();
         let scrub = scrub.ok().flatten();
@@ -364,6 +364,12 @@ fn status_families(instruments: &Instruments, status: Option<&Status>) -> Vec<Fa
             Unit::None,
             "Runs of up to 1024 messages whose records may be on pages alone",
             &|status| Some(status.resident.cold_runs),
+        ),
+        gauge(
+            "kew_quarantined_messages",
+            Unit::None,
+            "Messages that are set aside because both copies of their records are damaged",
+            &|status| Some(status.resident.quarantined),
         ),
         gauge(
             "kew_partition_answers_waiting",

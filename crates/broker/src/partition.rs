@@ -17,6 +17,7 @@ mod loads;
 mod maintenance;
 mod opening;
 mod options;
+mod quarantine;
 mod replaying;
 mod reply;
 mod reservation;
@@ -43,10 +44,11 @@ use self::loads::{Loaded, Loads};
 use self::maintenance::Maintenance;
 pub use self::opening::OpenPartitionError;
 pub use self::options::PartitionOptions;
+use self::quarantine::Damaged;
 pub(crate) use self::replaying::{Rebuild, Replayed, decode, to_engine};
 pub use self::reply::{Answered, Rejection, Reply};
 use self::scrub::Scrubbing;
-pub use self::scrub::{DamagedBody, ScrubJob, ScrubOutcome, ScrubReport};
+pub use self::scrub::{DamagedBody, QuarantinedRun, ScrubJob, ScrubOutcome, ScrubReport};
 use self::size::{Measured, SinceSnapshot};
 pub(crate) use self::snapshots::Content;
 use self::stirred::{PassedOver, Stirred};
@@ -107,6 +109,8 @@ pub struct Partition<T> {
     /// The commands that wait until something is read, and what is read.
     lanes: Lanes<T>,
     loads: Loads,
+    /// What loads have found damaged, to be set aside.
+    damaged: Damaged,
     /// Whether somebody still waits for an answer.
     is_awaited: fn(&T) -> bool,
     stopped: bool,

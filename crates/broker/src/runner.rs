@@ -20,8 +20,8 @@ use kew_log::{BootTime, Job, JobKind, JobOutcome, Recovery, Storage};
 use tokio::sync::watch;
 
 use self::last_will::{LastWill, TellIfGone};
-pub(crate) use self::mailbox::Shared;
 use self::mailbox::{Mailbox, Ticket};
+pub(crate) use self::mailbox::{ReportOf, Shared};
 use self::space::ToldSpace;
 use crate::answers::HandOut;
 use crate::broker::lock;
@@ -281,9 +281,13 @@ impl Runner {
         if let Some(outcome) = scrubbed {
             self.partition.scrubbed(outcome);
         }
-        for report in reports {
+        for (of, answer) in reports {
+            let mut report = self.partition.scrub_report();
+            if of == ReportOf::Quarantined {
+                report.quarantined = self.partition.quarantined_runs();
+            }
             // The reader may have given up.
-            let _ = report.send(self.partition.scrub_report());
+            let _ = answer.send(report);
         }
         if let Some(jobs) = &self.scrub_jobs
             && let Some(job) = self.partition.next_scrub()

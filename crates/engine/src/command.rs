@@ -8,8 +8,8 @@ use crate::bus::BusCommand;
 use crate::catalogue::AccountRecord;
 use crate::moves::BodyToMove;
 use crate::storage::StorageCommand;
-use crate::table::RunLength;
-use crate::vocabulary::Service;
+use crate::table::{Group, RunLength};
+use crate::vocabulary::{PageNumber, Service};
 
 /// A request to a partition. A front end builds it from checked values; the engine decides it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +57,14 @@ pub enum Command {
     MoveBodies {
         /// The bodies.
         bodies: Vec<BodyToMove>,
+    },
+    /// Sets messages aside of which there is no record, because both copies of a page are damaged. Only a partition asks
+    /// itself.
+    Quarantine {
+        /// The group of the page that is damaged.
+        group: Group,
+        /// The page.
+        page: PageNumber,
     },
     /// A command about storage queues.
     Storage(StorageCommand),

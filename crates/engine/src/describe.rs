@@ -121,6 +121,7 @@ impl Command {
                 account.len() as u64,
             ),
             Self::MoveBodies { bodies } => moves::describe(bodies),
+            Self::Quarantine { .. } => sets(Class::Maintain, Touches::Bodies, 0),
             Self::Storage(command) => command.describe().map_refusal(Refusal::Storage),
             Self::Bus(command) => command.describe().map_refusal(Refusal::Bus),
         }
@@ -157,7 +158,8 @@ impl Command {
             | Self::PutAccount { .. }
             | Self::RemoveAccount { .. }
             | Self::ListAccounts
-            | Self::MoveBodies { .. } => None,
+            | Self::MoveBodies { .. }
+            | Self::Quarantine { .. } => None,
         }
     }
 }

@@ -15,8 +15,8 @@ use crate::catalogue::AccountRecord;
 use crate::effect::Effect;
 use crate::queues::Moved;
 use crate::storage::StorageFact;
-use crate::table::RunLength;
-use crate::vocabulary::{Incarnation, Service, Timestamp};
+use crate::table::{RunLength, Slots};
+use crate::vocabulary::{Incarnation, SequenceNumber, Service, Timestamp};
 
 /// A fact about a partition, with its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +56,22 @@ pub enum Fact {
         /// The account.
         account: Arc<str>,
     },
+    /// Messages of an entity were set aside, because their records are lost.
+    Quarantined {
+        /// The entity, of either service.
+        entity: Incarnation,
+        /// The number that the lowest bit stands for.
+        first: SequenceNumber,
+        /// A bit for each message.
+        messages: Slots,
+    },
+    /// A run of an entity has ended in which nothing was left but messages that were set aside.
+    RunLost {
+        /// The entity, of either service.
+        entity: Incarnation,
+        /// A number of the run.
+        number: SequenceNumber,
+    },
     /// A fact about storage queues.
     Storage(StorageFact),
     /// A fact about bus queues.
@@ -83,7 +99,9 @@ impl Fact {
             Self::PartitionInitialized { .. }
             | Self::ServicePropertiesSet { .. }
             | Self::AccountPut { .. }
-            | Self::AccountRemoved { .. } => &[],
+            | Self::AccountRemoved { .. }
+            | Self::Quarantined { .. }
+            | Self::RunLost { .. } => &[],
         }
     }
 
@@ -95,7 +113,9 @@ impl Fact {
             Self::PartitionInitialized { .. }
             | Self::ServicePropertiesSet { .. }
             | Self::AccountPut { .. }
-            | Self::AccountRemoved { .. } => &[],
+            | Self::AccountRemoved { .. }
+            | Self::Quarantined { .. }
+            | Self::RunLost { .. } => &[],
         }
     }
 }
@@ -106,6 +126,7 @@ impl Event {
         let queue = match &self.fact {
             Fact::Storage(fact) => fact.queue(),
             Fact::Bus(fact) => fact.entity(),
+            Fact::Quarantined { entity, .. } | Fact::RunLost { entity, .. } => Some(*entity),
             Fact::PartitionInitialized { .. }
             | Fact::ServicePropertiesSet { .. }
             | Fact::AccountPut { .. }
@@ -129,8 +150,10 @@ impl Event {
             | Fact::ServicePropertiesSet { .. }
             | Fact::AccountPut { .. }
             | Fact::AccountRemoved { .. }
+            | Fact::RunLost { .. }
             | Fact::Storage(_)
             | Fact::Bus(_) => 1,
+            Fact::Quarantined { messages, .. } => messages.count_ones() as usize,
         }
     }
 
@@ -158,6 +181,8 @@ impl Event {
             | Fact::ServicePropertiesSet { .. }
             | Fact::AccountPut { .. }
             | Fact::AccountRemoved { .. }
+            | Fact::Quarantined { .. }
+            | Fact::RunLost { .. }
             | Fact::Storage(_) => None,
         }
     }
@@ -170,6 +195,7 @@ impl Event {
             | Fact::ServicePropertiesSet { .. }
             | Fact::AccountPut { .. }
             | Fact::AccountRemoved { .. } => true,
+            Fact::Quarantined { .. } | Fact::RunLost { .. } => false,
             Fact::Storage(fact) => fact.shows_in_catalogue(),
             Fact::Bus(fact) => fact.shows_in_catalogue(),
         }

@@ -26,6 +26,8 @@ pub enum Outcome {
     Accounts(Vec<AccountRecord>),
     /// Bodies are in other places, except those that were gone.
     BodiesMoved(BodiesMoved),
+    /// So many messages were set aside.
+    Quarantined(u32),
     /// The answer about storage queues.
     Storage(StorageOutcome),
     /// The answer about bus queues.
@@ -57,7 +59,8 @@ impl Outcome {
             | Self::AccountPut
             | Self::AccountRemoved
             | Self::Accounts(_)
-            | Self::BodiesMoved(_) => Vec::new(),
+            | Self::BodiesMoved(_)
+            | Self::Quarantined(_) => Vec::new(),
         }
     }
 }

@@ -152,7 +152,10 @@ impl State {
             | Fact::PartitionInitialized { .. }
             | Fact::ServicePropertiesSet { .. }
             | Fact::AccountPut { .. }
-            | Fact::AccountRemoved { .. } => return self.apply(Event { at, fact }),
+            | Fact::AccountRemoved { .. }
+            // They say nothing of what a message counted for.
+            | Fact::Quarantined { .. }
+            | Fact::RunLost { .. } => return self.apply(Event { at, fact }),
             Fact::Storage(fact) => self.storage.apply_fitting(&mut self.catalogue, at, fact),
             Fact::Bus(fact) => self.bus.apply_fitting(&mut self.catalogue, at, fact),
         }

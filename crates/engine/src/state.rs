@@ -126,6 +126,19 @@ impl State {
                 accounts.insert(account.name.clone(), account);
             }
             Fact::AccountRemoved { account } => self.remove_account(&account),
+            Fact::Quarantined {
+                entity,
+                first,
+                messages,
+            } => {
+                self.storage
+                    .quarantine(catalogue, entity, (first, messages));
+                self.bus.quarantine(catalogue, entity, (first, messages));
+            }
+            Fact::RunLost { entity, number } => {
+                self.storage.end_lost(catalogue, entity, number);
+                self.bus.end_lost(catalogue, entity, number);
+            }
             Fact::Storage(fact) => self.apply_storage(event.at, fact),
             Fact::Bus(fact) => self.apply_bus(event.at, fact),
         }
@@ -184,6 +197,17 @@ impl State {
             | Fact::ServicePropertiesSet { .. }
             | Fact::AccountPut { .. }
             | Fact::AccountRemoved { .. } => true,
+            Fact::Quarantined {
+                entity,
+                first,
+                messages,
+            } => {
+                let messages = (*first, *messages);
+                self.storage.has_all(*entity, messages) || self.bus.has_all(*entity, messages)
+            }
+            Fact::RunLost { entity, number } => {
+                self.storage.is_lost(*entity, *number) || self.bus.is_lost(*entity, *number)
+            }
         }
     }
 

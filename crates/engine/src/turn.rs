@@ -8,6 +8,7 @@ mod ground;
 mod journal;
 pub(crate) mod missing;
 mod moves;
+mod quarantine;
 mod tick;
 
 use std::any::Any;
@@ -152,6 +153,7 @@ impl<'a> Turn<'a> {
             } => self.remove_account(account, with_queues),
             Command::ListAccounts => self.list_accounts(),
             Command::MoveBodies { bodies } => self.move_bodies(bodies),
+            Command::Quarantine { group, page } => self.quarantine(group, page),
             Command::Storage(command) => storage::Turn::on(self).decide(command).map(),
             Command::Bus(command) => bus::Turn::on(self).decide(command).map(),
         }

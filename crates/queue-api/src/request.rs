@@ -356,6 +356,7 @@ const fn kind(outcome: &Outcome) -> &'static str {
         Outcome::AccountRemoved => "AccountRemoved",
         Outcome::Accounts(_) => "Accounts",
         Outcome::BodiesMoved { .. } => "BodiesMoved",
+        Outcome::Quarantined(_) => "Quarantined",
         Outcome::Bus(_) => "Bus",
     }
 }

@@ -179,6 +179,7 @@ impl Trace {
             Command::ListAccounts => self.feed(2),
             // No client asks for it.
             Command::MoveBodies { .. } => self.feed(3),
+            Command::Quarantine { .. } => self.feed(4),
             Command::Bus(command) => self.feed_debug(command),
         }
     }
@@ -266,6 +267,7 @@ impl Trace {
                     .for_each(|account| self.feed_account(account));
             }
             Outcome::BodiesMoved(moved) => self.feed(moved.count as u64),
+            Outcome::Quarantined(count) => self.feed(u64::from(*count)),
             Outcome::Bus(outcome) => self.feed_debug(outcome),
         }
     }

@@ -91,6 +91,8 @@ pub(super) enum Read {
     NotNow,
     /// The disk has bad sectors in both copies, it says: that may pass, and is not known to be damage.
     BadSectors,
+    /// The bytes of both copies are damaged.
+    Damaged(PageNumber),
     Failed(Unread),
 }
 
@@ -127,6 +129,11 @@ impl Loads {
     /// Whether a pause of records begins with it.
     pub(super) fn begins_pauses(&self) -> bool {
         self.failing.begins_pauses()
+    }
+
+    /// Notes that a group is lost: it is not read again for a while.
+    pub(super) fn note_lost(&mut self, group: Group) {
+        self.failing.note(group, Unread::Lost);
     }
 
     /// Why a group is not asked for now.
@@ -501,9 +508,36 @@ impl<T> Partition<T> {
                 let why = self.loads.failing.note_bad_sectors(group, self.now.boot);
                 self.fail(of, why, replies);
             }
+            Read::Damaged(page) => self.take_damaged(of, page, replies),
             Read::Failed(why) => {
                 self.loads.failing.note(group, why);
                 self.fail(of, why, replies);
+            }
+        }
+    }
+
+    /// Messages of which nothing can be read are set aside with the next turn. Who needs no others goes on then. If they are
+    /// not, they are asked for again, and count as lost for a while.
+    fn take_damaged(
+        &mut self,
+        (group, slots): (Group, Slots),
+        page: PageNumber,
+        replies: &mut Vec<(T, Reply)>,
+    ) {
+        // Its run has another page by now: the command that needs it asks again.
+        if self.state.page_of(group.run()) != Some(page) {
+            self.end_read(group, slots);
+            return;
+        }
+        self.damaged.note(group, page);
+        match self.state.can_quarantine(group, page, slots) {
+            true => {
+                self.loads.ahead.forget_all_of(group.entity);
+                self.end_read(group, slots);
+            }
+            false => {
+                self.loads.failing.note(group, Unread::Lost);
+                self.fail((group, slots), Unread::Lost, replies);
             }
         }
     }
@@ -715,7 +749,10 @@ fn read_group(reader: &mut GroupReader<'_>, to_read: &GroupToRead) -> Read {
         }
         Err(error @ PageError::Damaged(_)) => {
             tracing::error!(%error, "messages cannot be read");
-            Read::Failed(Unread::Lost)
+            match reader.has_both_files(page) {
+                true => Read::Damaged(to_read.page()),
+                false => Read::Failed(Unread::Lost),
+            }
         }
         Err(error @ PageError::Newer { .. }) => {
             tracing::error!(%error, "messages cannot be read");

@@ -15,7 +15,8 @@ use super::eviction::Eviction;
 use super::lanes::Lanes;
 use super::loads::Loads;
 use super::maintenance::Maintenance;
-use super::replaying::Rebuild;
+use super::quarantine::Damaged;
+use super::replaying::{Reads, Rebuild};
 use super::scrub::Scrubbing;
 use super::size::{Measured, SinceSnapshot};
 use super::stirred::PassedOver;
@@ -60,6 +61,7 @@ impl<T> Partition<T> {
         let how = Rebuild {
             unit,
             resident_bytes: options.resident_bytes,
+            reads: Reads::WhatIsNeeded,
         };
         let open = |replay: &mut dyn Replay| Log::open(storage, options.log, entropy, replay);
         let (opened, replayed) = match options.replays_beside {
@@ -103,6 +105,7 @@ impl<T> Partition<T> {
             eviction: Eviction::default(),
             lanes: Lanes::default(),
             loads: Loads::default(),
+            damaged: Damaged::default(),
             is_awaited: |_| true,
             stopped: false,
         };

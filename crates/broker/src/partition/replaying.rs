@@ -32,8 +32,19 @@ const STEPS_AHEAD: usize = 32;
 pub(crate) struct Rebuild {
     /// The unit of live bytes.
     pub(crate) unit: CountUnit,
-    /// The limit for records in memory. Without one, all of them are read.
+    /// The limit for records in memory.
     pub(crate) resident_bytes: Option<u64>,
+    /// Which pages of runs are passed over.
+    pub(crate) reads: Reads,
+}
+
+/// Which pages of runs are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reads {
+    /// Those whose directories do not say enough. Without a limit, all but those that may be damaged.
+    WhatIsNeeded,
+    /// All of them: every record is changed then.
+    All,
 }
 
 impl Rebuild {
@@ -42,6 +53,7 @@ impl Rebuild {
         Self {
             unit,
             resident_bytes: None,
+            reads: Reads::All,
         }
     }
 
@@ -69,8 +81,11 @@ impl PassesOver {
 
     /// Notes a page that was read. Must be called for each of them.
     fn note(&mut self, page: &DecodedPage) {
-        if self.how.resident_bytes.is_some() {
-            self.next.extend(page.pages_to_pass_over(self.how.unit));
+        let unit = self.how.unit;
+        match (self.how.reads, self.how.resident_bytes) {
+            (Reads::All, _) => {}
+            (Reads::WhatIsNeeded, Some(_)) => self.next.extend(page.pages_to_pass_over(unit)),
+            (Reads::WhatIsNeeded, None) => self.next.extend(page.damaged_pages_to_pass_over(unit)),
         }
     }
 

@@ -13,7 +13,7 @@ pub(super) struct WaitForJob;
 impl<T> Partition<T> {
     /// Makes the log keep enough space to drain the state, including what the next batch adds to it.
     pub(super) fn keep_for_draining(&mut self) {
-        let may_be_cold = self.options.resident_bytes.is_some() || self.state.may_be_cold();
+        let may_be_cold = self.options.resident_bytes.is_some() || self.state.needs_pages();
         let options = &self.options.log;
         let to_drain = self.measured.measure(&self.state, may_be_cold, options);
         self.log.keep_for_draining(to_drain);
@@ -36,7 +36,8 @@ impl<T> Partition<T> {
         // One that needs more is refused.
         let first = first.min(plenty.turn_bytes());
         let due_bytes = u64::from(self.options.tick_budget) * DUE_SIZE_BYTES_MAX;
-        let reserved = self.log.reserve_room(first + due_bytes);
+        let aside_bytes = self.quarantine_size_bytes();
+        let reserved = self.log.reserve_room(first + due_bytes + aside_bytes);
         match reserved {
             Ok(reservation) => {
                 self.space_retry_at = None;

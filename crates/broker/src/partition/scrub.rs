@@ -16,7 +16,7 @@ mod search;
 
 use std::collections::{BTreeSet, VecDeque};
 
-use kew_engine::{BodyOwner, EntityName, NeededBody, RunId, Timestamp};
+use kew_engine::{BodyOwner, EntityName, NeededBody, RunId, SequenceNumber, Timestamp};
 use kew_log::{
     Body, BodyError, BootTime, LogPosition, PageDamage, PagesRead, Scrub, ScrubCursor, ScrubDamage,
     Scrubbed,
@@ -58,6 +58,22 @@ pub struct ScrubReport {
     /// Pages with records of messages that cannot be read, and that each snapshot needs: a start that has to read one fails
     /// until a repair. Known once a snapshot was written after the damage was found.
     pub unreadable_pages: u64,
+    /// Messages that are set aside because their records are lost, of the first thousand runs with some. Only if they were
+    /// asked for ([`Partition::quarantined_runs`]).
+    pub quarantined: Vec<QuarantinedRun>,
+    /// How many messages are set aside.
+    pub quarantined_count: u64,
+}
+
+/// Messages of a run of numbers that are set aside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuarantinedRun {
+    /// Their queue.
+    pub queue: EntityName,
+    /// The first of their numbers.
+    pub first: SequenceNumber,
+    /// How many there are.
+    pub count: u64,
 }
 
 /// Bytes that are still needed and cannot be read.
@@ -407,6 +423,20 @@ impl<T> Partition<T> {
         }
     }
 
+    /// The first thousand runs with messages that are set aside. Walks over all runs, if there are such messages.
+    pub fn quarantined_runs(&self) -> Vec<QuarantinedRun> {
+        if self.quarantined_count() == 0 {
+            return Vec::new();
+        }
+        let runs = self.state.quarantined().take(LISTED_MAX);
+        runs.map(|(queue, first, count)| QuarantinedRun {
+            queue: queue.clone(),
+            first,
+            count,
+        })
+        .collect()
+    }
+
     /// What is known to be damaged.
     pub fn scrub_report(&self) -> ScrubReport {
         let scrub = &self.scrub;
@@ -419,6 +449,7 @@ impl<T> Partition<T> {
             places_count: found_count.max(scrub.loaded.count),
             bodies_count: scrub.before.bodies.count.max(scrub.found.bodies.count),
             unreadable_pages: self.log.unreadable_pages() as u64,
+            quarantined_count: self.quarantined_count(),
             ..ScrubReport::default()
         };
         let (mut places, mut bodies) = (BTreeSet::new(), BTreeSet::new());

@@ -112,6 +112,7 @@ impl<T> Partition<T> {
             Err(WaitForJob) => return TurnEnd::WaitForJob,
         };
         let mut batch = Batch::at(reservation.position, now);
+        self.quarantine(now, &mut batch, space);
         let is_more_due = self.carry_out_due(now, space, &mut batch, replies);
         let room_bytes = reservation.room_bytes;
         let room_left = room_bytes.saturating_sub(batch.builder.len_bytes() as u64);

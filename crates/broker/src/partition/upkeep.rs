@@ -102,7 +102,8 @@ impl<T> Partition<T> {
         let due = due.filter(|_| !self.is_without_room);
         // A turn ends the rest of entities that a late command needed as they were.
         let is_rest_over = self.loads.rests.is_any_late() && !self.lanes.is_any_late();
-        let is_begun = self.lanes.has_ready() || self.loads.awaits_turn();
+        let is_begun =
+            self.lanes.has_ready() || self.loads.awaits_turn() || self.damaged.awaits_turn();
         let ready = is_begun.then_some(self.now.boot);
         let unused_at = self.loads.bodies.unused_at();
         // The rest of a snapshot is gathered soon, and records leave memory, also if nothing else happens.

@@ -222,7 +222,9 @@ impl Reading {
             Fact::Bus(fact) => self.prepare_bus(event.at, fact),
             Fact::PartitionInitialized { .. }
             | Fact::ServicePropertiesSet { .. }
-            | Fact::AccountPut { .. } => {}
+            | Fact::AccountPut { .. }
+            | Fact::Quarantined { .. }
+            | Fact::RunLost { .. } => {}
         }
     }
 
@@ -467,6 +469,8 @@ impl Reading {
             Fact::PartitionInitialized { .. }
             | Fact::ServicePropertiesSet { .. }
             | Fact::AccountPut { .. }
+            | Fact::Quarantined { .. }
+            | Fact::RunLost { .. }
             | Fact::Storage(
                 StorageFact::QueueCreated { .. }
                 | StorageFact::QueueMetadataSet { .. }

@@ -41,13 +41,22 @@ pub(super) struct Mailbox {
     /// The outcome of the scrub's job. There is one at a time.
     pub(super) scrubbed: Option<ScrubOutcome>,
     /// Requests for what the scrub has found.
-    pub(super) scrub_reports: Vec<oneshot::Sender<ScrubReport>>,
+    pub(super) scrub_reports: Vec<(ReportOf, oneshot::Sender<ScrubReport>)>,
     /// A thread that had jobs is gone. Their outcomes will never come.
     pub(super) worker_is_gone: bool,
     /// The runner waits for mail: wake it after adding some.
     pub(super) runner_waits: bool,
     pub(super) stop: bool,
     pub(super) stopped: bool,
+}
+
+/// What a report of the scrub is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReportOf {
+    /// What is at hand.
+    Damage,
+    /// Also which messages are set aside, for which all runs are looked at.
+    Quarantined,
 }
 
 impl Shared {
@@ -148,11 +157,11 @@ impl Shared {
     }
 
     /// Asks the runner what the scrub has found. The answer is dropped if the runner has stopped.
-    pub(crate) fn request_scrub_report(&self) -> oneshot::Receiver<ScrubReport> {
+    pub(crate) fn request_scrub_report(&self, of: ReportOf) -> oneshot::Receiver<ScrubReport> {
         let (sender, answer) = oneshot::channel();
         let mut mailbox = lock(&self.mailbox);
         if !mailbox.stop && !mailbox.stopped {
-            mailbox.scrub_reports.push(sender);
+            mailbox.scrub_reports.push((of, sender));
             self.wake(mailbox);
         }
         answer

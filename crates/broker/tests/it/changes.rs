@@ -8,6 +8,7 @@ use kew_engine::{Command, EntityName, Outcome, RunLength};
 use kew_log::{Fault, FaultyStorage, JobKind, Repeat};
 
 use crate::bus::{create, named, orders, send};
+use crate::cold::lose_second_copies;
 use crate::partition::Driver;
 use crate::passed_over::{damage, on_pages, pages_of_runs, unlimited};
 use crate::resident::limited;
@@ -153,13 +154,18 @@ fn sectors_that_are_bad_three_times_hold_no_change_back() {
 /// Only what is lost is deleted with the queue, and what lies behind it.
 #[test]
 fn what_lies_before_lost_messages_goes_on_before_a_change() {
-    let storage = filled();
-    let [runs, _] = pages_of_runs(&storage);
-    assert!(runs.len() >= 3);
-    damage(&storage, &runs[1..2], 0..2);
-    let mut driver = about_to_forward(storage, Fault::Eacces);
-    driver.now = driver.now.plus_ms(1000);
-    driver.ask(delete_orders()).unwrap();
-    // The first number is 1, so the first run has three.
-    assert_eq!(active_in(&mut driver, named("next")), 3);
+    // The first number is 1, so the first run has three. What is set aside is before nothing.
+    for (sets_aside, gone_on) in [(false, 3), (true, 8)] {
+        let storage = filled();
+        let [runs, _] = pages_of_runs(&storage);
+        assert!(runs.len() >= 3);
+        damage(&storage, &runs[1..2], 0..2);
+        let mut driver = about_to_forward(storage, Fault::Eacces);
+        if !sets_aside {
+            lose_second_copies(&driver.storage);
+        }
+        driver.now = driver.now.plus_ms(1000);
+        driver.ask(delete_orders()).unwrap();
+        assert_eq!(active_in(&mut driver, named("next")), gone_on);
+    }
 }

@@ -7,7 +7,7 @@ use kew_engine::storage::{Metadata, StorageCommand, StorageOutcome};
 use kew_engine::{Command, Outcome, Timestamp};
 use kew_log::{Fault, FaultyStorage, LogPosition};
 
-use crate::cold::{Waiting, damage_pages, named, short};
+use crate::cold::{Waiting, damage_pages, lose_second_copies, named, short};
 use crate::partition::options;
 use crate::support::{delete, next_wake, receive, send};
 
@@ -90,6 +90,7 @@ fn a_damaged_copy_that_a_load_finds_is_replaced_at_once() {
 fn a_page_that_is_damaged_in_both_copies_is_reported_once() {
     let mut w = Waiting::new();
     damage_pages(&w);
+    lose_second_copies(&w.driver.storage);
     let fails = |w: &mut Waiting| {
         w.ask(1, receive(1));
         w.read();

@@ -24,6 +24,7 @@ mod opening;
 mod pages;
 mod partition;
 mod passed_over;
+mod quarantined;
 mod repair;
 mod resident;
 mod resident_bus;

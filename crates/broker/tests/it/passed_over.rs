@@ -10,7 +10,7 @@ use kew_engine::{Command, Resident, Timestamp};
 use kew_log::{FaultyStorage, JobKind, LogPosition, Storage, TablePage, read_table};
 
 use crate::bus;
-use crate::cold::named;
+use crate::cold::{lose_second_copies, named};
 use crate::partition::Driver;
 use crate::resident::{ask_all, body, fill, limited, received, records, rest};
 use crate::support::{create, delete, receive, send};
@@ -214,6 +214,7 @@ fn pages_that_are_damaged_in_both_copies_do_not_refuse_the_start() {
     assert_eq!(damage_runs(&storage), 5);
     assert!(!opens(&storage.kill(), limited(None)), "it reads them");
     let mut driver = Driver::with(storage, limited(Some(1000)));
+    lose_second_copies(&driver.storage);
     assert_eq!(driver.partition.state().counts().1, 5000);
     let refused = driver.ask(receive(1));
     assert!(matches!(refused, Err(Rejection::ReadFailed)), "{refused:?}");
@@ -334,6 +335,7 @@ fn due_work_that_cannot_be_read_holds_no_command_back() {
     let storage = on_pages(driver, another);
     assert_eq!(damage_runs(&storage), 3);
     let mut driver = Driver::with(storage, limited(Some(1000)));
+    lose_second_copies(&driver.storage);
     driver.now = driver.now.plus_seconds(61);
     // The first one waits for the read, which fails. The next ones know that it does.
     for _ in 0..2 {

@@ -8,6 +8,7 @@ use kew_engine::{BodyOwner, Command};
 use kew_log::{FaultyStorage, JobKind};
 
 use crate::bus;
+use crate::cold::lose_second_copies;
 use crate::partition::Driver;
 use crate::passed_over::{create_named, damage, pages_of_runs, snapshot};
 use crate::resident::{ask_all, limited, records, rest};
@@ -116,6 +117,7 @@ fn a_search_passes_over_messages_that_cannot_be_read() {
         let [pages, _] = pages_of_runs(&storage);
         damage(&storage, &pages[lost], 0..2);
         let mut driver = Driver::with(storage, options(Some(0)));
+        lose_second_copies(&driver.storage);
         let (report, loads) = scrub_slowly(&mut driver);
         assert_eq!(listed(&report), listed_then);
         assert!(report.places.iter().any(|it| it.file.starts_with("pages-")));

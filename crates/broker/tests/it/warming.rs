@@ -15,7 +15,7 @@ use crate::support::next_wake;
 
 /// Lets time pass until nothing is left to do for some seconds. Panics if that does not end. Returns how many snapshots
 /// were written.
-fn settle(driver: &mut Driver) -> u64 {
+pub(crate) fn settle(driver: &mut Driver) -> u64 {
     let (mut snapshots, mut last) = (0, driver.partition.log().last_snapshot());
     for _ in 0..100_000 {
         let wake = next_wake(&driver.partition);

@@ -50,6 +50,8 @@ pub(crate) enum Expiring {
         /// How many messages were looked at.
         looks: u32,
     },
+    /// Nothing is left of this run but messages that were set aside, and their time has passed.
+    Lost { run: u64 },
 }
 
 /// No message below this number can be anything but scheduled. Known for metrics alone: two backlogs
@@ -189,7 +191,11 @@ impl Backlog {
     pub(crate) fn expiring(&self, now: Timestamp) -> Option<Expiring> {
         let run = self.table().run_to_expire(now)?;
         let mut looks = 0;
-        for entry in self.table().run(run)?.entries() {
+        let found = self.table().run(run)?;
+        if found.is_lost() && found.has_expired(now) {
+            return Some(Expiring::Lost { run });
+        }
+        for entry in found.entries() {
             let number = entry.number;
             if message::expiry(entry.record).has_passed(now) {
                 return Some(Expiring::Message { number, looks });

@@ -6,10 +6,13 @@ use super::{Event, Fact};
 use crate::bus::BusFact;
 use crate::catalogue::account::{account, put_account};
 use crate::storage::StorageFact;
+use crate::table::Slots;
 use crate::table::codec::run_length;
 use crate::vocabulary::Timestamp;
 use crate::vocabulary::codec::{DecodeError, Reader, put_bytes, put_str, put_varint};
-use crate::vocabulary::elements::{put_service, put_time, service, time};
+use crate::vocabulary::elements::{
+    incarnation, put_service, put_time, sequence_number, service, time,
+};
 
 /// The version of every event that this build writes.
 pub(crate) const VERSION: u8 = 1;
@@ -20,6 +23,8 @@ mod kind {
     pub(super) const ACCOUNT_PUT: u8 = 13;
     pub(super) const ACCOUNT_REMOVED: u8 = 14;
     pub(super) const PARTITION_INITIALIZED: u8 = 16;
+    pub(super) const QUARANTINED: u8 = 18;
+    pub(super) const RUN_LOST: u8 = 19;
 }
 
 impl Event {
@@ -48,6 +53,21 @@ impl Event {
             Fact::AccountRemoved { account } => {
                 self.start(out, kind::ACCOUNT_REMOVED);
                 put_str(out, account);
+            }
+            Fact::Quarantined {
+                entity,
+                first,
+                messages,
+            } => {
+                self.start(out, kind::QUARANTINED);
+                put_varint(out, entity.as_u64());
+                put_varint(out, first.as_u64());
+                out.extend_from_slice(&messages.to_le_bytes());
+            }
+            Fact::RunLost { entity, number } => {
+                self.start(out, kind::RUN_LOST);
+                put_varint(out, entity.as_u64());
+                put_varint(out, number.as_u64());
             }
             Fact::Storage(fact) => {
                 self.start(out, fact.kind());
@@ -85,6 +105,15 @@ impl Event {
             },
             kind::ACCOUNT_REMOVED => Fact::AccountRemoved {
                 account: r.str()?.into(),
+            },
+            kind::QUARANTINED => Fact::Quarantined {
+                entity: incarnation(&mut r)?,
+                first: sequence_number(&mut r)?,
+                messages: Slots::from_le_bytes(r.array()?),
+            },
+            kind::RUN_LOST => Fact::RunLost {
+                entity: incarnation(&mut r)?,
+                number: sequence_number(&mut r)?,
             },
             kind if StorageFact::is_kind(kind) => {
                 Fact::Storage(StorageFact::decode(kind, &mut r, at)?)

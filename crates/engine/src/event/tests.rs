@@ -88,6 +88,21 @@ fn golden() -> Vec<(Fact, &'static str)> {
             },
             "0e01e907 0461636374",
         ),
+        (
+            Fact::Quarantined {
+                entity: queue,
+                first: SequenceNumber::new(1152),
+                messages: 0x8000_0000_0000_0000_0000_0000_0000_0006,
+            },
+            "1201e907 03 8009 06000000000000000000000000000080",
+        ),
+        (
+            Fact::RunLost {
+                entity: queue,
+                number: SequenceNumber::new(1024),
+            },
+            "1301e907 03 8008",
+        ),
     ]
 }
 

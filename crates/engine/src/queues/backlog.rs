@@ -401,6 +401,11 @@ impl<P: Profile> Backlog<P> {
         &mut self.table
     }
 
+    /// Those that wait for a time, to remove some.
+    pub(super) fn timed_mut(&mut self) -> &mut Timed {
+        &mut self.timed
+    }
+
     /// Those that wait for a time, in that order.
     pub(crate) fn timed(&self) -> &Timed {
         &self.timed

@@ -6,6 +6,7 @@ mod flow;
 mod missing;
 mod moves;
 mod profile;
+mod quarantine;
 mod receiving;
 mod repair;
 pub(crate) mod snapshot;

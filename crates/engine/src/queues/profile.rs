@@ -64,6 +64,9 @@ pub(crate) trait Profile: Debug + Eq + Sized {
     /// Notes that it is gone, from its session too.
     fn left(&mut self, _number: SequenceNumber, _session: u32, _more: (usize, Option<u32>)) {}
 
+    /// Notes that so many messages are gone, each without a session, a source, or changes to its properties.
+    fn left_plain(&mut self, _count: u64) {}
+
     /// Notes one more change to a message's properties.
     fn changed(&mut self) {}
 

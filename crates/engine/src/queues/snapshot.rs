@@ -125,6 +125,9 @@ impl<Q: Queue> Queues<Q> {
             return Err(TAKEN);
         }
         let table = backlog.table_mut();
+        if !table.restore_quarantined(run, is_same_unit, live) {
+            return Err(TAKEN);
+        }
         let is_as_told = table.keep_page(run, page, &without_session, is_same_unit);
         let room = match resident_bytes {
             None => Room::Unlimited,

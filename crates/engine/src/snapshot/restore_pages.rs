@@ -79,13 +79,29 @@ impl DecodedPage {
     /// For each run's page that follows this one, in order, whether a start can pass over it. The start counts live bytes in
     /// that unit: with another one, it has to count each body.
     pub fn pages_to_pass_over(&self, unit: CountUnit) -> impl Iterator<Item = bool> {
+        self.plain_pages(unit, |_| true)
+    }
+
+    /// The same of a start that reads all pages but those of which messages were set aside: they are damaged.
+    pub fn damaged_pages_to_pass_over(&self, unit: CountUnit) -> impl Iterator<Item = bool> {
+        self.plain_pages(unit, PagedRun::has_quarantined)
+    }
+
+    fn plain_pages(
+        &self,
+        unit: CountUnit,
+        is_passed_over: impl Fn(&PagedRun) -> bool,
+    ) -> impl Iterator<Item = bool> {
         let (head, runs) = match &self.0 {
             Decoded::Directory(head, runs) => (Some(head), runs.as_slice()),
             Decoded::Run(..) | Decoded::Bytes(..) => (None, &[][..]),
         };
         let head = head.filter(|head| head.unit == unit);
         let paged = runs.iter().filter(|run| run.has_page);
-        paged.map(move |run| head.is_some_and(|head| run.is_plain(head.length)))
+        paged.map(move |run| {
+            let is_plain = head.is_some_and(|head| run.is_plain(head.length));
+            is_plain && is_passed_over(run)
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use super::State;
 use crate::table::{
     Group, GroupRead, GroupToRead, Leaving, Resident, Run, RunId, Slots, Table, Taken,
 };
-use crate::vocabulary::{EntityName, Incarnation, PageNumber, Place};
+use crate::vocabulary::{EntityName, Incarnation, PageNumber, Place, SequenceNumber};
 
 impl State {
     /// Takes records of messages out of memory, of each run that has them on a page: `is_evicted` is asked as
@@ -26,6 +26,25 @@ impl State {
     /// Whether records may be missing in memory. Without one, a decision has one phase.
     pub fn may_be_cold(&self) -> bool {
         self.resident().cold_runs > 0
+    }
+
+    /// Whether a snapshot without pages would lose something: records that are on pages alone, or which messages were set
+    /// aside.
+    pub fn needs_pages(&self) -> bool {
+        self.may_be_cold() || self.resident().quarantined > 0
+    }
+
+    /// The messages that were set aside, by entity: for each run with some, the number of the first one, and how many. Walks
+    /// over all runs.
+    pub fn quarantined(&self) -> impl Iterator<Item = (&EntityName, SequenceNumber, u64)> {
+        let stored = self.storage.values();
+        let stored = stored.map(|queue| (&queue.name, queue.backlog.table()));
+        let bus = self.bus.values();
+        let bus = bus.map(|queue| (&queue.name, queue.backlog.table()));
+        stored.chain(bus).flat_map(|(name, table)| {
+            let runs = table.quarantined();
+            runs.map(move |(first, count)| (name, first, count))
+        })
     }
 
     /// The pages of all cold runs. Walks over all runs: for tests.

@@ -116,7 +116,9 @@ impl Table {
 
     /// Likewise of the first message.
     pub(crate) fn first_enqueued_at(&self) -> Option<Timestamp> {
-        let run = self.runs.first()?;
+        // A run may have nothing but messages that were set aside.
+        let runs = self.runs.iter();
+        let (_, run) = runs.into_iter().find(|(_, run)| run.live_count() > 0)?;
         run.enqueued_at(run.first()?)
     }
 

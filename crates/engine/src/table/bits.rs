@@ -50,6 +50,15 @@ impl Bits {
         both
     }
 
+    /// The slots of one of them, or both.
+    pub(super) fn or(&self, other: &Self) -> Self {
+        let mut all = *self;
+        for (word, other) in all.0.iter_mut().zip(other.0) {
+            *word |= other;
+        }
+        all
+    }
+
     /// The slots of this one and not of the other.
     pub(super) fn without(&self, other: &Self) -> Self {
         let mut left = *self;

@@ -136,6 +136,12 @@ impl Run {
         }
     }
 
+    /// The state that the patch of a message gives it.
+    pub(super) fn patch_state(&self, slot: usize) -> Option<MessageState> {
+        let patch = self.cold.as_ref()?.patches.get(&slot)?;
+        patch.standing().map(|(state, _)| state)
+    }
+
     /// Changes to records that are not in memory, by slot.
     pub(super) fn patches(&self) -> impl Iterator<Item = (&usize, &Patch)> {
         self.cold.iter().flat_map(|cold| &cold.patches)
@@ -190,6 +196,7 @@ impl Run {
             sides: BTreeMap::new(),
             spread: self.spread.clone(),
             expires_first: Hint::new(*self.expires_first),
+            quarantined: self.quarantined.clone(),
             cold: Some(Box::new(cold)),
             paged: self.paged.clone(),
             ..*self

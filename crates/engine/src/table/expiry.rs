@@ -48,7 +48,7 @@ impl Table {
         let mut looks = 0;
         let expiries = run.entries().map(|entry| expiry(entry.record));
         let first = expiries.inspect(|_| looks += 1).min();
-        let first = first.unwrap_or(Timestamp::NEVER);
+        let first = first.unwrap_or_else(|| run.lost_until());
         if first == before {
             return looks;
         }

@@ -26,6 +26,7 @@ mod missing;
 mod page;
 mod paged;
 mod patch;
+mod quarantine;
 mod record;
 mod records;
 mod resident;
@@ -52,6 +53,7 @@ pub(crate) use self::page::directory::{
 };
 pub(crate) use self::page::paged_run::{Numbered as NumberedMessage, PagedRun, without_directory};
 pub(crate) use self::paged::RecordsAt;
+pub(crate) use self::quarantine::numbers_of;
 pub(crate) use self::record::Leased;
 pub(crate) use self::record::size_bytes;
 pub use self::record::{
@@ -264,7 +266,7 @@ impl Table {
             return false;
         };
         let run = own(run, &mut self.copied, Run::live_count);
-        *live.begun_runs += u64::from(run.live_count() == 0);
+        *live.begun_runs += u64::from(run.count() == 0);
         let size_bytes = size_bytes(record.body, &side.overlays);
         let borrowed_bytes = record.body.borrowed_bytes();
         if !run.put(number, record, side, |spread, body| live.add(spread, body)) {
@@ -309,7 +311,7 @@ impl Table {
         for body in bodies {
             live.take(&mut run.spread, body);
         }
-        let (has_ready, is_empty) = (run.has_ready(), run.live_count() == 0);
+        let (has_ready, is_empty) = (run.has_ready(), run.count() == 0);
         let (expires_first, was_cold) = (*run.expires_first, run.is_cold());
         if is_empty {
             live.take_all(&run.spread);
@@ -330,6 +332,7 @@ impl Table {
         }
         self.size_bytes = self.size_bytes.saturating_sub(size_bytes);
         self.borrowed_bytes = self.borrowed_bytes.saturating_sub(borrowed_bytes);
+        self.expire_if_lost(number);
         true
     }
 
@@ -489,18 +492,23 @@ impl Table {
         let runs = length.run_of(from.as_u64())..=length.run_of(until.as_u64());
         let is_gone = |run: &Arc<Run>| run.is_within(from, until);
         let gone = self.runs.remove_if(runs, is_gone);
+        self.forget_runs(gone, live);
+        self.next = self.next.max(until);
+    }
+
+    /// Counts runs no longer that were removed.
+    fn forget_runs(&mut self, gone: impl IntoIterator<Item = (u64, Arc<Run>)>, live: &mut Live) {
         for (index, run) in gone {
             self.ready.remove(&index);
             *self.cold_count -= u64::from(run.is_cold());
             live.resident.take(run.resident());
             self.expiries.remove(&(*run.expires_first, index));
-            self.count -= run.live_count();
+            self.count -= run.count();
             self.size_bytes = self.size_bytes.saturating_sub(run.size_bytes);
             self.borrowed_bytes = self.borrowed_bytes.saturating_sub(run.borrowed_bytes);
             live.take_all(&run.spread);
             self.waste.push(run);
         }
-        self.next = self.next.max(until);
     }
 
     /// Whether a range covers all messages.
@@ -609,12 +617,13 @@ impl Table {
         let mut expiries = BTreeSet::new();
         for (index, run) in self.runs.iter() {
             run.check();
-            count += run.live_count();
+            count += run.count();
             size_bytes += run.size_bytes;
             borrowed_bytes += run.borrowed_bytes;
             cold_count += u64::from(run.is_cold());
             let sizes = run.entries_here().map(|entry| entry.size_bytes());
-            let (here, is_whole) = (sizes.sum::<u64>(), !run.is_cold());
+            let is_whole = !run.is_cold() && run.quarantined_count() == 0;
+            let here = sizes.sum::<u64>();
             assert!(here == run.size_bytes || !is_whole && here < run.size_bytes);
             let borrowed = run.entries_here().map(|entry| entry.borrowed_bytes());
             let here: u64 = borrowed.sum();

@@ -9,6 +9,8 @@ pub struct Resident {
     pub cold_runs: u64,
     /// Changes to records that are not in memory.
     pub patches: u64,
+    /// The messages that were set aside, because their records are lost. They are in no memory.
+    pub quarantined: u64,
 }
 
 /// What a record takes in memory, with its share of what lies around it.
@@ -36,11 +38,13 @@ impl Resident {
         self.records += other.records;
         self.cold_runs += other.cold_runs;
         self.patches += other.patches;
+        self.quarantined += other.quarantined;
     }
 
     pub(super) fn take(&mut self, other: Self) {
         self.records -= other.records;
         self.cold_runs -= other.cold_runs;
         self.patches -= other.patches;
+        self.quarantined -= other.quarantined;
     }
 }

@@ -54,7 +54,7 @@ impl Table {
         live.add_all(&run.spread);
         live.resident.add(run.resident());
         *self.cold_count += u64::from(run.is_cold());
-        self.count += run.live_count();
+        self.count += run.count();
         // A directory may say anything, and nothing else does.
         self.size_bytes = self.size_bytes.saturating_add(run.size_bytes);
         self.borrowed_bytes = self.borrowed_bytes.saturating_add(run.borrowed_bytes);
@@ -202,6 +202,7 @@ impl Run {
             expires_first: Hint::new(paged.expires_first),
             expires_last: paged.expires_last,
             enqueued_first: paged.enqueued_first.unwrap_or(Timestamp::ZERO),
+            quarantined: paged.quarantined().map(|it| Box::new(*it)),
             cold: Some(Box::new(Cold { patches })),
             ..Self::new(length, paged.index)
         };

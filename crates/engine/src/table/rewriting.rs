@@ -120,7 +120,10 @@ impl Run {
         let excess_bytes = self.excess_bytes(size_of, page);
         // It has got its page under pressure.
         let needs_none = self.wants_page && !self.has_enough_for_page();
-        match beside > self.beside_max(pressure) || excess_bytes > 0 || needs_none {
+        // Its page is damaged, and was not written again since that was found.
+        let is_damaged = self.quarantined.is_some() && self.page_of == 0;
+        let is_worth = beside > self.beside_max(pressure) || excess_bytes > 0;
+        match is_worth || needs_none || is_damaged {
             false => Worth::Nothing,
             true if self.is_cold() && !self.is_whole_again() => {
                 Worth::Warming(beside as u64 + excess_bytes / BYTES_PER_CHANGE)
@@ -145,6 +148,7 @@ impl Run {
             records,
             patches,
             cold_runs: 0,
+            quarantined: 0,
         }
     }
 

@@ -45,6 +45,8 @@ pub(crate) struct Run {
     pub(super) wants_page: bool,
     /// How many messages its page has at most, if that is known: the page was worth writing again then, or it was wanted.
     pub(super) page_of: u16,
+    /// The slots of messages that were set aside, because their records are lost. They count, and are in no order.
+    pub(super) quarantined: Option<Box<Bits>>,
     /// Set if the records lie on a page.
     pub(super) cold: Option<Box<Cold>>,
     /// The page that a snapshot has of it.
@@ -59,6 +61,7 @@ impl PartialEq for Run {
         let mut both = own.zip(others);
         (self.size_bytes, self.live, self.ready) == (other.size_bytes, other.live, other.ready)
             && self.borrowed_bytes == other.borrowed_bytes
+            && self.quarantined == other.quarantined
             && both.all(|((_, one), (_, other))| {
                 let here = one.zip(other);
                 here.is_none_or(|(one, other)| one == other)
@@ -75,6 +78,7 @@ impl Clone for Run {
             spread: self.spread.clone(),
             sides: self.sides.clone(),
             expires_first: Hint::new(*self.expires_first),
+            quarantined: self.quarantined.clone(),
             cold: self.cold.clone(),
             paged: self.paged.clone(),
             ..*self
@@ -106,6 +110,7 @@ impl Run {
             has_special: false,
             wants_page: false,
             page_of: 0,
+            quarantined: None,
             cold: None,
             paged: Paged::default(),
         }
@@ -119,7 +124,7 @@ impl Run {
         self.length.slot_of(number.as_u64())
     }
 
-    pub(super) fn index(&self) -> u64 {
+    pub(crate) fn index(&self) -> u64 {
         self.index
     }
 
@@ -164,6 +169,7 @@ impl Run {
             records: self.records_here(),
             cold_runs: u64::from(self.is_cold()),
             patches: self.patch_count(),
+            quarantined: self.quarantined_count(),
         }
     }
 
@@ -172,15 +178,17 @@ impl Run {
         self.borrowed_bytes
     }
 
-    /// How many messages there are.
+    /// How many messages there are, without those that were set aside.
     pub(crate) fn live_count(&self) -> u64 {
         self.live_count
     }
 
     /// The numbers from the first message to the last one, without the number after it.
     pub(crate) fn range(&self) -> (SequenceNumber, SequenceNumber) {
-        let until = self.last().map(SequenceNumber::next);
-        (self.first().unwrap_or_default(), until.unwrap_or_default())
+        let taken = self.taken();
+        let first = taken.first().map(|slot| self.number(slot));
+        let until = taken.last().map(|slot| self.number(slot).next());
+        (first.unwrap_or_default(), until.unwrap_or_default())
     }
 
     /// Whether all of its messages lie in a range of numbers.
@@ -203,7 +211,7 @@ impl Run {
         mut count: impl FnMut(&mut Spread, BodyLocation),
     ) -> bool {
         let slot = self.slot(number);
-        if self.live.contains(slot) {
+        if self.live.contains(slot) || self.is_quarantined(slot) {
             return false;
         }
         self.records.put(slot, record, self.length);
@@ -418,9 +426,9 @@ impl Run {
     }
 
     /// Counts its bodies as if they were new, and asserts that they are those of its spread. Takes a spread's word for
-    /// bodies of messages whose records are not in memory.
+    /// bodies of messages whose records are not in memory, or lost.
     pub(crate) fn count_again(&self, live: &mut Live) {
-        if self.records_here() < self.live_count {
+        if self.records_here() < self.live_count || self.quarantined.is_some() {
             live.add_all(&self.spread);
             return;
         }
@@ -437,7 +445,9 @@ impl Run {
     #[cfg(test)]
     pub(super) fn check(&self) {
         assert_eq!(self.live.count() as u64, self.live_count);
-        assert!(self.live_count > 0, "a run without messages is removed");
+        assert!(self.count() > 0, "a run without messages is removed");
+        let aside = self.quarantined.as_deref().copied().unwrap_or_default();
+        assert!(aside.and(&self.live).is_empty());
         assert!(self.ready.iter_from(0).all(|it| self.live.contains(it)));
         assert!(self.sides.keys().all(|it| self.live.contains(*it)));
         let here = self.entries_here().count() as u64;

@@ -4,6 +4,8 @@
 //! So visible messages are counted as time passes them, once for each time that a message is added. The
 //! count is not part of the state: two values that differ only in it are equal.
 
+use std::collections::BTreeSet;
+
 use super::RunLength;
 use crate::shared::Ordered;
 use crate::vocabulary::{SequenceNumber, Timestamp};
@@ -48,6 +50,13 @@ impl Timed {
         if self.keys.remove(key) && *key <= self.passed {
             self.shown -= 1;
         }
+    }
+
+    /// Removes messages whose times are not known. Walks over all.
+    pub(crate) fn remove_all(&mut self, numbers: &BTreeSet<SequenceNumber>) {
+        let keys = self.iter().filter(|(_, number)| numbers.contains(number));
+        let keys: Vec<Key> = keys.copied().collect();
+        keys.iter().for_each(|key| self.remove(key));
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -111,6 +111,10 @@ impl bus::Ground for Turn<'_> {
         self.journal.looked(queue);
     }
 
+    fn end_lost(&mut self, queue: Incarnation, run: u64) {
+        self.end_lost(queue, run);
+    }
+
     fn find_largest_families(&mut self, topic: Incarnation) -> u64 {
         self.state.catalogue.find_largest_families(topic)
     }

@@ -93,6 +93,7 @@ impl Turn<'_> {
             Command::Bus(command) => bus::Turn::on(self).bodies_behind(command, size_bytes_max),
             Command::Storage(_)
             | Command::MoveBodies { .. }
+            | Command::Quarantine { .. }
             | Command::Initialize { .. }
             | Command::SetServiceProperties { .. }
             | Command::ReadServiceProperties { .. }
@@ -123,6 +124,7 @@ impl Turn<'_> {
                 missing
             }
             Command::Initialize { .. }
+            | Command::Quarantine { .. }
             | Command::SetServiceProperties { .. }
             | Command::ReadServiceProperties { .. }
             | Command::PutAccount { .. }

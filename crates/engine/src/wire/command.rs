@@ -6,10 +6,11 @@ use super::storage::{put_storage_command, storage_command};
 use crate::catalogue::account::{account, put_account};
 use crate::command::Command;
 use crate::moves::{BodyToMove, Holder, MovedBody, Source};
+use crate::table::Group;
 use crate::table::codec::run_length;
-use crate::vocabulary::Place;
 use crate::vocabulary::codec::{DecodeError, put_bytes, put_str, put_varint};
 use crate::vocabulary::elements::{incarnation, location, put_location, put_service, service};
+use crate::vocabulary::{PageNumber, Place};
 
 pub(super) fn put_command(out: &mut Vec<u8>, command: &Command) {
     match command {
@@ -51,6 +52,13 @@ pub(super) fn put_command(out: &mut Vec<u8>, command: &Command) {
             out.push(7);
             put_list(out, bodies, put_body_to_move);
         }
+        Command::Quarantine { group, page } => {
+            out.push(10);
+            put_varint(out, group.entity.as_u64());
+            put_varint(out, group.run);
+            put_varint(out, group.index as u64);
+            put_varint(out, page.as_u64());
+        }
         Command::Storage(command) => {
             out.push(8);
             put_storage_command(out, command);
@@ -91,6 +99,14 @@ pub(super) fn command(r: &mut Received<'_>) -> Result<Command, DecodeError> {
         },
         8 => Command::Storage(storage_command(r)?),
         9 => Command::Bus(bus_command(r)?),
+        10 => Command::Quarantine {
+            group: Group {
+                entity: incarnation(r)?,
+                run: r.varint()?,
+                index: r.size()?,
+            },
+            page: PageNumber::new(r.varint()?),
+        },
         _ => return Err(r.error("command that is not known")),
     })
 }

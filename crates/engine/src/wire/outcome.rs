@@ -38,6 +38,10 @@ pub(super) fn put_outcome(out: &mut Vec<u8>, outcome: &Outcome) {
             });
             put_list(out, &moved.gone, |out, from| put_location(out, *from));
         }
+        Outcome::Quarantined(count) => {
+            out.push(11);
+            put_varint(out, u64::from(*count));
+        }
         Outcome::Storage(outcome) => {
             out.push(8);
             put_storage_outcome(out, outcome);
@@ -69,6 +73,7 @@ pub(super) fn outcome(r: &mut Received<'_>) -> Result<Outcome, DecodeError> {
             first: r.list(|r| Ok((location(r)?, moved_body(r)?)))?,
             gone: r.list(|r| location(r))?,
         }),
+        11 => Outcome::Quarantined(r.varint_u32()?),
         _ => return Err(r.error("outcome that is not known")),
     })
 }

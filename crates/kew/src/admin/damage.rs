@@ -1,6 +1,6 @@
 //! What the scrub of a running server has found, for its operator.
 
-use kew_broker::{Broker, DamagedBody, ScrubReport};
+use kew_broker::{Broker, DamagedBody, QuarantinedRun, ScrubReport};
 use kew_engine::{BodyOwner, Service};
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,24 @@ pub(crate) struct Damage {
     /// Pages of which both copies are damaged and that a start may need.
     #[serde(default)]
     pub(crate) unreadable_pages: u64,
+    /// Messages that are set aside, because both copies of their records are damaged: of at most a thousand runs, and how
+    /// many messages there are.
+    #[serde(default)]
+    pub(crate) quarantined: Vec<Quarantined>,
+    #[serde(default)]
+    pub(crate) quarantined_count: u64,
+}
+
+/// Messages of one queue that are set aside, among up to 1,024 numbers that follow each other.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Quarantined {
+    /// `queue-storage` or `service-bus`.
+    pub(crate) service: String,
+    /// The account or the namespace.
+    pub(crate) account: String,
+    pub(crate) queue: String,
+    pub(crate) first_sequence_number: u64,
+    pub(crate) count: u64,
 }
 
 /// A damaged place in a file.
@@ -72,6 +90,31 @@ impl From<ScrubReport> for Damage {
             messages: report.bodies.into_iter().map(Message::from).collect(),
             messages_count: report.bodies_count,
             unreadable_pages: report.unreadable_pages,
+            quarantined: report
+                .quarantined
+                .into_iter()
+                .map(Quarantined::from)
+                .collect(),
+            quarantined_count: report.quarantined_count,
+        }
+    }
+}
+
+fn name_of(service: Service) -> String {
+    match service {
+        Service::QueueStorage => "queue-storage".into(),
+        Service::ServiceBus => "service-bus".into(),
+    }
+}
+
+impl From<QuarantinedRun> for Quarantined {
+    fn from(run: QuarantinedRun) -> Self {
+        Self {
+            service: name_of(run.queue.service),
+            account: run.queue.account.to_string(),
+            queue: run.queue.name.to_string(),
+            first_sequence_number: run.first.as_u64(),
+            count: run.count,
         }
     }
 }
@@ -83,12 +126,8 @@ impl From<DamagedBody> for Message {
             BodyOwner::Message(number) => (Some(number.as_u64()), None),
             BodyOwner::Session(id) => (None, Some(id)),
         };
-        let service = match queue.service {
-            Service::QueueStorage => "queue-storage",
-            Service::ServiceBus => "service-bus",
-        };
         Self {
-            service: service.into(),
+            service: name_of(queue.service),
             account: queue.account.to_string(),
             queue: queue.name.to_string(),
             sequence_number,

@@ -40,7 +40,10 @@ pub(super) fn run(args: &DirectoryArgs) -> Result<()> {
         true => print_line(&safe_json::to_string(&damage)?),
         false => print(&damage),
     }
-    let (places, messages) = (damage.places_count, damage.messages_count);
+    let (places, messages) = (
+        damage.places_count,
+        damage.messages_count + damage.quarantined_count,
+    );
     match (places, messages, damage.unreadable_pages) {
         (0, 0, 0) if !damage.scrub => bail!(
             "the server does not look for damage: its scrub is off (--scrub-rate 0), or its messages are in memory. \
@@ -74,10 +77,17 @@ fn print(damage: &Damage) {
             message.service, message.queue, message.account, message.file, message.offset
         ));
     }
+    for run in &damage.quarantined {
+        print_line(&format!(
+            "QUARANTINED {} messages of {} queue {} of {}, the first is number {}: both copies of their records are damaged, \
+             and nobody receives them",
+            run.count, run.service, run.queue, run.account, run.first_sequence_number
+        ));
+    }
     if damage.unreadable_pages > 0 {
         print_line(&format!(
-            "{} pages with messages are damaged in both copies: the server goes on without these messages, and its next \
-             start needs: kew log repair --accept-loss",
+            "{} pages with messages are damaged in both copies: the server goes on without these messages; a start that has \
+             to read such a page needs: kew log repair --accept-loss",
             damage.unreadable_pages
         ));
     }

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::bus::{metric, metric_becomes};
 use crate::load::{self, stop_in_order};
+use crate::scrub::listed;
 use crate::server::{PATIENCE, Server};
 
 const QUEUE: &str = "backlog";
@@ -83,9 +84,9 @@ async fn kill_loop(data_dir: &Path) {
     assert!(lost.is_empty(), "lost: {lost:?}");
 }
 
-/// Nobody reads such pages at a start. Their messages fail, and everything else goes on.
+/// Nobody reads such pages at a start. Their messages are set aside and listed, and everything else goes on.
 #[test]
-fn pages_that_are_damaged_in_both_copies_do_not_refuse_the_start() {
+fn messages_on_pages_that_are_damaged_in_both_copies_are_set_aside() {
     let place = tempfile::tempdir().expect("a temporary directory");
     load::run(serve_the_rest(place.path()));
 }
@@ -107,18 +108,47 @@ async fn serve_the_rest(data_dir: &Path) {
     let start = || start_with(data_dir, &["--scrub-rate", "0"]);
     let mut server = start();
     server.expect_error("messages cannot be read");
+    server.expect_error("messages are set aside");
     let client = server.queue_client();
-    assert!(client.get(QUEUE, 1, None).await.is_err());
-    client.create_queue("other", &[]).await.expect("created");
-    let put = client.put("other", "whole", PutOptions::default()).await;
-    put.expect("put");
+    let whole = received(&client).await;
+    assert!(whole.contains("last"), "{whole:?}");
+    let lost = BACKLOG + 1 - whole.len() as u64;
+    assert_set_aside(&server, data_dir, lost);
     server.kill();
     let server = start();
-    let whole = server.queue_client().get("other", 1, None).await;
-    assert_eq!(whole.expect("it is served")[0].text, "whole");
+    assert_set_aside(&server, data_dir, lost);
     let count = metric(&server, "kew_messages", &[]);
-    assert_eq!(count, (BACKLOG + 2) as f64);
+    assert_eq!(count, (BACKLOG + 1) as f64);
+    server.queue_client().clear(QUEUE).await.expect("cleared");
+    assert_set_aside(&server, data_dir, 0);
     server.kill();
+}
+
+/// What can be received, without deleting it.
+async fn received(client: &QueueClient) -> BTreeSet<String> {
+    let mut whole = BTreeSet::new();
+    loop {
+        let messages = client.get(QUEUE, 32, Some(3600)).await;
+        let messages = messages.expect("those that are whole are served");
+        if messages.is_empty() {
+            return whole;
+        }
+        whole.extend(messages.into_iter().map(|message| message.text));
+    }
+}
+
+/// So many messages are set aside, say the metrics and the list of the damage.
+fn assert_set_aside(server: &Server, data_dir: &Path, count: u64) {
+    let seen = metric(server, "kew_quarantined_messages", &[]);
+    assert_eq!(seen, count as f64);
+    let (_, damage) = listed(data_dir);
+    assert_eq!(damage["quarantined_count"], count, "{damage}");
+    let runs = damage["quarantined"].as_array().expect("a list");
+    let counts = runs.iter().map(|run| {
+        assert_eq!(run["queue"], QUEUE, "{run}");
+        run["count"].as_u64().expect("a number")
+    });
+    assert_eq!(counts.sum::<u64>(), count);
 }
 
 /// Damages both copies of the pages of runs in the newest snapshot: those of the queue and of its directory come first.

@@ -62,7 +62,7 @@ fn damage(data_dir: &Path, number: u64) {
     });
 }
 
-fn listed(data_dir: &Path) -> (Option<i32>, Value) {
+pub(crate) fn listed(data_dir: &Path) -> (Option<i32>, Value) {
     let (ended, printed) = kew(&["log", "damage", "--json"], data_dir);
     let line = printed
         .lines()

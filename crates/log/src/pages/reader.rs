@@ -187,6 +187,12 @@ impl<'a> PageReader<'a> {
         !self.noted.is_empty() && files.any(|file| self.noted.contains_key(&file))
     }
 
+    /// Whether a file of a pair is missing, or damaged as a whole.
+    pub(super) fn has_lost_file(&self, pair: u32) -> bool {
+        let mut files = Copy::BOTH.iter().map(|copy| name(pair, *copy));
+        files.any(|file| self.lost.contains_key(&file))
+    }
+
     /// Reads a page: from the first copy that is whole, or else each group from one that has it.
     pub fn read(&mut self, number: PageNumber, place: PagePlace) -> Result<ReadPage, PageError> {
         match self.read_either(place, |copy| copy.read(number)) {

@@ -60,6 +60,12 @@ impl GroupReader<'_> {
         read
     }
 
+    /// Whether both files of a page are there and known as its own: then what is damaged is their content.
+    pub fn has_both_files(&self, number: PageNumber) -> bool {
+        let place = self.places.get(&number);
+        place.is_some_and(|place| !self.reader.has_lost_file(place.pair))
+    }
+
     fn is_lost(&self, damage: &PageDamage) -> bool {
         let pair = pair_of(&damage.file);
         pair.is_some_and(|pair| self.lost.contains(&(pair, damage.offset)))

@@ -334,7 +334,8 @@ impl Queue {
             | Command::PutAccount { .. }
             | Command::RemoveAccount { .. }
             | Command::ListAccounts
-            | Command::MoveBodies { .. } => {}
+            | Command::MoveBodies { .. }
+            | Command::Quarantine { .. } => {}
         }
     }
 

@@ -117,6 +117,8 @@ fn changed_queue(fact: &Fact) -> Option<Incarnation> {
         | Fact::ServicePropertiesSet { .. }
         | Fact::AccountPut { .. }
         | Fact::AccountRemoved { .. }
+        | Fact::Quarantined { .. }
+        | Fact::RunLost { .. }
         | Fact::Bus(_) => None,
     }
 }

@@ -203,6 +203,7 @@ fn what_moved(decision: Decision) -> BodiesMoved {
             | Outcome::AccountPut
             | Outcome::AccountRemoved
             | Outcome::Accounts(_)
+            | Outcome::Quarantined(_)
             | Outcome::Storage(_)
             | Outcome::Bus(_),
         )

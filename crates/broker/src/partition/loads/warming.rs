@@ -444,11 +444,16 @@ impl<T> Partition<T> {
         self.loads.wants.put_back(group, slots);
         let taken = match read {
             Read::Group(read) => self.state.take_read(read),
+            // The next round finds the run again, without what is set aside of it.
+            Read::Damaged(page) if self.state.can_quarantine(group, page, slots) => {
+                self.damaged.note(group, page);
+                Taken::Replaced
+            }
             Read::NotNow => {
                 self.retry_opening();
                 Taken::Replaced
             }
-            Read::BadSectors | Read::Failed(_) => Taken::Damaged,
+            Read::Damaged(_) | Read::BadSectors | Read::Failed(_) => Taken::Damaged,
         };
         let run = group.run();
         match taken {

@@ -122,6 +122,11 @@ impl Profile for Kept {
         }
     }
 
+    fn left_plain(&mut self, count: u64) {
+        let bytes = count * snapshot_size_bytes_max(0, None);
+        self.snapshot_size_bytes = self.snapshot_size_bytes.saturating_sub(bytes);
+    }
+
     fn changed(&mut self) {
         self.snapshot_size_bytes += LOCATION_SIZE_BYTES_MAX;
     }

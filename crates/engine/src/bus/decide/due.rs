@@ -50,6 +50,7 @@ impl Due {
             Expiring::Message { looks, .. } => looks,
             // They are looked at again, to correct the bound.
             Expiring::Bound { looks, .. } => 2 * looks,
+            Expiring::Lost { .. } => 0,
         }
     }
 }
@@ -130,6 +131,7 @@ impl Turn<'_> {
             Due::Schedule(number) => self.activate(queue, number),
             Due::Expiry(Expiring::Message { number, .. }) => self.expire(queue, number),
             Due::Expiry(Expiring::Bound { run, .. }) => self.0.raise_expiry(queue, run),
+            Due::Expiry(Expiring::Lost { run }) => self.0.end_lost(queue, run),
             Due::Forward(number, to) => return self.forward_or_bury(queue, (number, to), cost),
             Due::FanOut(_) => {}
             Due::Ids => self.0.forget_ids(queue),
@@ -191,7 +193,7 @@ impl Turn<'_> {
             | Due::Schedule(number)
             | Due::Expiry(Expiring::Message { number, .. })
             | Due::Forward(number, _) => number,
-            Due::Expiry(Expiring::Bound { .. })
+            Due::Expiry(Expiring::Bound { .. } | Expiring::Lost { .. })
             | Due::Release(_)
             | Due::Session(_)
             // It counts what it does.

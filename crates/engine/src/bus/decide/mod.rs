@@ -83,6 +83,8 @@ pub(crate) trait Ground {
     fn hand_out_mut(&mut self) -> &mut HandOut;
     /// Corrects the bound of when a run's messages expire. It is no part of the state.
     fn raise_expiry(&mut self, queue: Incarnation, run: u64);
+    /// Ends a run in which nothing is left but messages that were set aside.
+    fn end_lost(&mut self, queue: Incarnation, run: u64);
     /// Finds the largest family of a topic, if it is not known. It is no part of the state. Returns how many families were
     /// looked at.
     fn keep_largest_family(&mut self, topic: Incarnation) -> u64;

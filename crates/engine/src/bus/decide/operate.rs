@@ -60,8 +60,35 @@ impl Turn<'_> {
             for sequence_number in gone {
                 self.remove(queue, sequence_number);
             }
+            if purge.before.is_none() {
+                let left = count - purged.count as usize;
+                let end = purged.next.unwrap_or(until);
+                let next = self.end_lost_between(queue, (purge.from, end), left);
+                purged.next = next.or(purged.next);
+            }
         }
         Ok(BusOutcome::Purged(purged))
+    }
+
+    /// Ends runs of which nothing is left but messages that were set aside: when these came is not known. A run ends as a
+    /// whole once a part of a purge has come to its end, so that of a run in which two parts meet ends with the second.
+    /// Returns where to continue if there are more than `count`.
+    fn end_lost_between(
+        &mut self,
+        queue: Incarnation,
+        (from, end): (SequenceNumber, SequenceNumber),
+        count: usize,
+    ) -> Option<SequenceNumber> {
+        let table = self.bus_backlog(queue).table();
+        let runs = table.runs_from(from);
+        let runs = runs.take_while(|run| run.range().1 <= end);
+        let lost = runs.filter(|run| run.is_lost());
+        let lost = lost.map(|run| (run.index(), run.range().0.max(from)));
+        let lost: Vec<(u64, SequenceNumber)> = lost.take(count + 1).collect();
+        for (run, _) in lost.iter().take(count) {
+            self.0.end_lost(queue, *run);
+        }
+        lost.get(count).map(|(_, number)| *number)
     }
 
     /// Clears the states of sessions without messages, from an id on, as many as one command may.

@@ -46,7 +46,7 @@ impl Backlog {
             };
             return Some(Expired {
                 effects: effect.into(),
-                count: run.live_count(),
+                count: run.count(),
                 looks: 0,
             });
         }

@@ -104,15 +104,25 @@ const HAS_PAGE: u8 = 1;
 /// A run with a message that has, or had, a session, a source, or changes to its properties.
 const HAS_SPECIAL: u8 = 2;
 
+/// A run with messages that were set aside: their bits follow.
+const HAS_QUARANTINED: u8 = 4;
+
 fn put_run(out: &mut Vec<u8>, run: &Run) {
     let has_page = match run.records_at() {
         RecordsAt::Directory => 0,
         RecordsAt::Page(..) | RecordsAt::NewPage => HAS_PAGE,
     };
     let has_special = if run.has_special { HAS_SPECIAL } else { 0 };
-    out.push(has_page | has_special);
+    let has_quarantined = match run.quarantined {
+        Some(_) => HAS_QUARANTINED,
+        None => 0,
+    };
+    out.push(has_page | has_special | has_quarantined);
     put_bits(out, &run.live);
     put_bits(out, &run.ready);
+    if let Some(quarantined) = &run.quarantined {
+        put_bits(out, quarantined);
+    }
     put_varint(out, run.size_bytes);
     put_time(out, *run.expires_first);
     put_time(out, run.expires_last);
@@ -238,15 +248,21 @@ fn run(r: &mut Reader<'_>, length: RunLength, version: u8) -> Result<PagedRun, D
     let known = if is_first_version {
         HAS_PAGE
     } else {
-        HAS_PAGE | HAS_SPECIAL
+        HAS_PAGE | HAS_SPECIAL | HAS_QUARANTINED
     };
     let flags = r.u8()?;
     if flags & !known != 0 {
         return Err(r.error("flags of a run that are not known"));
     }
     let (live, ready) = (bits(r)?, bits(r)?);
-    let is_within = live.last().is_some_and(|last| last < length.slots());
-    if !is_within || ready.and(&live) != ready {
+    let quarantined = match flags & HAS_QUARANTINED {
+        0 => None,
+        _ => Some(bits(r)?),
+    };
+    let taken = quarantined.map_or(live, |it| it.or(&live));
+    let is_within = taken.last().is_some_and(|last| last < length.slots());
+    let is_apart = quarantined.is_none_or(|it| !it.is_empty() && it.and(&live).is_empty());
+    if !is_within || !is_apart || ready.and(&live) != ready {
         return Err(r.error("bits that are not those of a run"));
     }
     let size_bytes = r.varint()?;
@@ -256,7 +272,7 @@ fn run(r: &mut Reader<'_>, length: RunLength, version: u8) -> Result<PagedRun, D
         false => (Some(time(r)?), r.varint()?),
     };
     let spread = Spread::read(r)?;
-    let most = live.count() as u64 * MESSAGE_SIZE_BYTES_MAX;
+    let most = taken.count() as u64 * MESSAGE_SIZE_BYTES_MAX;
     let is_possible = |size_bytes: u64| size_bytes <= most;
     if ![Some(size_bytes), Some(borrowed_bytes), spread.size_bytes()]
         .into_iter()
@@ -276,6 +292,7 @@ fn run(r: &mut Reader<'_>, length: RunLength, version: u8) -> Result<PagedRun, D
         spread,
         has_page: flags & HAS_PAGE != 0,
         has_special: is_first_version || flags & HAS_SPECIAL != 0,
+        quarantined,
         patches: BTreeMap::new(),
         here: Vec::new(),
     })

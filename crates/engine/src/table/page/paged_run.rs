@@ -29,6 +29,8 @@ pub(crate) struct PagedRun {
     pub(crate) has_page: bool,
     /// Whether a message may have what the bits do not say.
     pub(in crate::table) has_special: bool,
+    /// The slots of messages that were set aside, if there are any.
+    pub(super) quarantined: Option<Bits>,
     /// Changes to records of its page, by slot.
     pub(super) patches: BTreeMap<usize, Patch>,
     /// The records that are here.
@@ -88,12 +90,13 @@ impl PagedRun {
 
     /// Whether a restore needs nothing that is on its page: all messages there can be received in the order of their
     /// numbers, and are in no other order. One with more changes than may lie beside the page of a run in memory gets
-    /// another page: so these changes do not stay in memory, and in its directory, for as long as it has messages.
+    /// another page: so these changes do not stay in memory, and in its directory, for as long as it has messages. But its page
+    /// may be damaged if messages of it were set aside.
     pub(crate) fn is_plain(&self, length: RunLength) -> bool {
         let is_known = self.has_page && self.enqueued_first.is_some() && !self.has_special;
         let changes = self.here.len() + self.patches.len();
         is_known
-            && changes <= length.changes_max()
+            && (changes <= length.changes_max() || self.quarantined.is_some())
             && self
                 .live
                 .without(&self.ready)
@@ -108,6 +111,16 @@ impl PagedRun {
 
     pub(in crate::table) fn live(&self) -> Bits {
         self.live
+    }
+
+    /// The slots of messages that were set aside, if there are any.
+    pub(in crate::table) fn quarantined(&self) -> Option<&Bits> {
+        self.quarantined.as_ref()
+    }
+
+    /// Whether messages of it were set aside: its page may not be readable.
+    pub(crate) fn has_quarantined(&self) -> bool {
+        self.quarantined.is_some()
     }
 
     pub(in crate::table) fn patches(&self) -> &BTreeMap<usize, Patch> {

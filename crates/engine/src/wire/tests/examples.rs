@@ -57,6 +57,14 @@ pub(super) fn commands() -> Vec<Command> {
             event_size_bytes: 512,
         }],
     }])
+    .chain([Command::Quarantine {
+        group: crate::Group {
+            entity: Incarnation::new(3),
+            run: 300,
+            index: 7,
+        },
+        page: crate::PageNumber::new(400),
+    }])
     .collect()
 }
 
@@ -150,6 +158,7 @@ pub(super) fn outcomes() -> Vec<Outcome> {
             first: vec![(place(4096), moved_body())],
             gone: vec![place(8192)],
         }),
+        Outcome::Quarantined(128),
     ])
     .collect()
 }
@@ -277,7 +286,7 @@ fn after_command(command: &Command) -> Option<Command> {
             queue: bus_queue(),
             options: options(),
         }),
-        Command::Bus(_) => return None,
+        Command::Quarantine { .. } | Command::Bus(_) => return None,
     })
 }
 
@@ -650,7 +659,7 @@ fn after_outcome(outcome: &Outcome) -> Option<Outcome> {
         }),
         Outcome::BodiesMoved(_) => Outcome::Storage(StorageOutcome::QueueCreated),
         Outcome::Storage(_) => Outcome::Bus(BusOutcome::QueueCreated(view())),
-        Outcome::Bus(_) => return None,
+        Outcome::Quarantined(_) | Outcome::Bus(_) => return None,
     })
 }
 
