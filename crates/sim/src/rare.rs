@@ -93,7 +93,7 @@ pub enum Rare {
 
 impl Rare {
     /// Every one of them.
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 43] = [
         Self::TornTailCut,
         Self::TailCopied,
         Self::RollTakenBack,
