@@ -111,6 +111,7 @@ impl<T> Partition<T> {
         }
         written_bytes >= self.due_after_bytes()
             || self.is_due_by_effects(written_bytes)
+            || self.is_due_by_memory()
             || self.is_due_by_warming()
     }
 

@@ -106,6 +106,9 @@ impl<T> Partition<T> {
         self.gather(self.options.gather_steps);
         self.warm();
         self.evict();
+        if self.waits_for_memory() {
+            return TurnEnd::WaitForJob;
+        }
         self.keep_for_draining();
         let (reservation, space) = match self.reserve(boot, commands) {
             Ok(reserved) => reserved,
