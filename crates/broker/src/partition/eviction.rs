@@ -105,7 +105,8 @@ impl<T> Partition<T> {
         let is_needed = |limit_bytes| {
             let size_bytes = self.state.resident().size_bytes();
             let came_bytes = Resident::of_records(self.effects.since_snapshot()).size_bytes();
-            size_bytes > begins_at(limit_bytes) && came_bytes >= (limit_bytes / CAME_SHARE).max(CAME_BYTES_MIN)
+            size_bytes > begins_at(limit_bytes)
+                && came_bytes >= (limit_bytes / CAME_SHARE).max(CAME_BYTES_MIN)
         };
         let limit_bytes = self.options.resident_bytes;
         self.eviction.has_come_round && limit_bytes.is_some_and(is_needed)
