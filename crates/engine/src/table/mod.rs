@@ -311,7 +311,7 @@ impl Table {
         for body in bodies {
             live.take(&mut run.spread, body);
         }
-        let (has_ready, is_empty) = (run.has_ready(), run.count() == 0);
+        let (has_ready, is_empty, is_lost) = (run.has_ready(), run.count() == 0, run.is_lost());
         let (expires_first, was_cold) = (*run.expires_first, run.is_cold());
         if is_empty {
             live.take_all(&run.spread);
@@ -332,7 +332,9 @@ impl Table {
         }
         self.size_bytes = self.size_bytes.saturating_sub(size_bytes);
         self.borrowed_bytes = self.borrowed_bytes.saturating_sub(borrowed_bytes);
-        self.expire_if_lost(number);
+        if is_lost {
+            self.expire_if_lost(number);
+        }
         true
     }
 
