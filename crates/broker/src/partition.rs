@@ -13,6 +13,7 @@ mod bodies;
 mod evacuation;
 mod eviction;
 mod lanes;
+mod last_records;
 mod loads;
 mod maintenance;
 mod opening;
@@ -30,8 +31,6 @@ mod stirred;
 mod turn;
 mod upkeep;
 
-use std::collections::HashMap;
-
 use kew_engine::{BodyLocation, Incarnation, Overview, State, Timestamp, Waste};
 use kew_log::{
     BackupPlan, BeginBackupError, BootTime, Job, JobOutcome, Log, LogFailed, LogPosition, PinId,
@@ -40,6 +39,7 @@ use kew_planted::{Bug, is_planted};
 
 use self::eviction::Eviction;
 use self::lanes::Lanes;
+use self::last_records::LastRecords;
 use self::loads::{Loaded, Loads};
 use self::maintenance::Maintenance;
 pub use self::opening::OpenPartitionError;
@@ -68,11 +68,7 @@ pub struct Partition<T> {
     stirred: Vec<Stirred>,
     /// Things that receivers wait for and that expired messages may hide.
     passed_over: PassedOver,
-    /// The record with the last event of each entity, and of the catalogue, until it is durable.
-    last_record_of: HashMap<Incarnation, LogPosition>,
-    catalogue_record: Option<LogPosition>,
-    /// The record with the last event of all, until it is durable.
-    last_record: Option<LogPosition>,
+    last_records: LastRecords,
     options: PartitionOptions,
     /// What the last snapshot has written.
     last_snapshot_bytes: u64,
@@ -162,22 +158,20 @@ impl<T> Partition<T> {
             self.abandon(replies);
             return completed;
         }
-        if self.log.durable() == durable_before {
+        let durable = self.log.durable();
+        self.waiters.release(durable, replies);
+        self.last_records.forget_before(durable, self.log.end());
+        if durable == durable_before {
             // Files have come or gone.
             self.maintenance.look_soon(self.now.boot);
-        }
-        self.waiters.release(self.log.durable(), replies);
-        if self.log.durable() == self.log.end() {
-            assert!(self.waiters.is_empty(), "an answer waits for nothing");
-            self.last_record_of.clear();
-            self.catalogue_record = None;
-            self.last_record = None;
+        } else {
             // Checked here, not when the partition is idle: under load it never is.
-            if self.log.durable() != durable_before {
-                self.snapshot_if_due();
-            }
-            self.avoid_damage();
+            self.snapshot_if_due();
         }
+        if durable == self.log.end() {
+            assert!(self.waiters.is_empty(), "an answer waits for nothing");
+        }
+        self.avoid_damage();
         Ok(())
     }
 

@@ -37,6 +37,8 @@ pub enum Rare {
     BodiesMovedOnFullDisk,
     /// A segment that two snapshots had made superfluous was retired.
     SegmentRetired,
+    /// A snapshot was begun of a state that was not durable yet.
+    SnapshotAhead,
     /// Commands were decided while a snapshot was being written.
     DecidedDuringSnapshot,
     /// A body was read from its file and not from memory.
@@ -91,7 +93,7 @@ pub enum Rare {
 
 impl Rare {
     /// Every one of them.
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 43] = [
         Self::TornTailCut,
         Self::TailCopied,
         Self::RollTakenBack,
@@ -109,6 +111,7 @@ impl Rare {
         Self::BodiesMoved,
         Self::BodiesMovedOnFullDisk,
         Self::SegmentRetired,
+        Self::SnapshotAhead,
         Self::DecidedDuringSnapshot,
         Self::BodyReadFromFile,
         Self::BatchFull,

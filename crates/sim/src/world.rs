@@ -472,8 +472,13 @@ impl World {
         let outcome = seam::carry_out(job);
         self.device.set_unreadable(false);
         let mut replies = Vec::new();
+        let was_snapshotting = self.partition.log().is_snapshotting();
         let completed = self.partition.complete(outcome, &mut replies);
         self.note_load(before, fails);
+        let log = self.partition.log();
+        let is_begun = log.is_snapshotting() && !was_snapshotting;
+        let is_ahead = is_begun && log.durable() < log.end();
+        self.report.rare.note_if(is_ahead, Rare::SnapshotAhead);
         self.pass(&mut replies);
         self.trace.add(
             "job",

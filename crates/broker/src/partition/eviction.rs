@@ -3,7 +3,7 @@
 //! A snapshot has written their pages. So nothing is written here, and nothing is lost in a crash: a run becomes cold only
 //! if the newest durable snapshot names its page, and none is under way that could name another one.
 
-use kew_engine::{Hand, Leaving, PageNumber, Pass};
+use kew_engine::{Hand, Leaving, PageNumber, Pass, Resident};
 use kew_log::Log;
 use kew_planted::{Seam, alter};
 
@@ -12,6 +12,17 @@ use super::loads::{Pins, page_to_log};
 
 /// What one turn looks at, in steps of 20 ns: about 0.15 ms.
 const TURN_STEPS: u32 = 7_500;
+
+/// A snapshot is due by memory if so much of the limit has come since the last one: otherwise what cannot leave memory would
+/// make snapshots without end.
+const CAME_SHARE: u64 = 8;
+/// And at least so much, some thousand records: a snapshot has parts that do not depend on what came.
+const CAME_BYTES_MIN: u64 = 64 << 10;
+
+/// While a snapshot is written, commands wait if records take so many times the limit.
+const WAITS_ABOVE: u64 = 2;
+/// And more than this, which a batch or two bring.
+const WAITS_BYTES_MIN: u64 = 1 << 20;
 
 /// Nothing is evicted below three quarters of the limit.
 pub(super) fn begins_at(limit_bytes: u64) -> u64 {
@@ -86,6 +97,31 @@ impl<T> Partition<T> {
     pub(super) fn lets_snapshot_begin(&self) -> bool {
         let has_come_round = self.eviction.has_come_round || !self.is_evicting();
         self.log.is_draining() || has_come_round && !self.is_looking_for_pages()
+    }
+
+    /// Whether a snapshot is due so that what came since the last one can leave memory: the hand has come round, and records
+    /// still take too much.
+    pub(super) fn is_due_by_memory(&self) -> bool {
+        let is_needed = |limit_bytes| {
+            let size_bytes = self.state.resident().size_bytes();
+            let came_bytes = Resident::of_records(self.effects.since_snapshot()).size_bytes();
+            size_bytes > begins_at(limit_bytes)
+                && came_bytes >= (limit_bytes / CAME_SHARE).max(CAME_BYTES_MIN)
+        };
+        let limit_bytes = self.options.resident_bytes;
+        self.eviction.has_come_round && limit_bytes.is_some_and(is_needed)
+    }
+
+    /// Whether a turn has to wait for the snapshot that is being written, because commands bring more into memory than can
+    /// leave it. So memory is bounded also on a slow disk. Not while it is gathered, which turns do.
+    pub(super) fn waits_for_memory(&self) -> bool {
+        let is_written = self.log.is_snapshotting() && !self.is_gathering();
+        let size_bytes = self.state.resident().size_bytes();
+        let limit_bytes = self.options.resident_bytes;
+        let is_too_much = |limit_bytes: u64| {
+            size_bytes > limit_bytes.saturating_mul(WAITS_ABOVE).max(WAITS_BYTES_MIN)
+        };
+        is_written && limit_bytes.is_some_and(is_too_much)
     }
 
     /// Takes some records out of memory, if they take too much of it.

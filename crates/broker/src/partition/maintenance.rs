@@ -175,9 +175,8 @@ impl<T> Partition<T> {
         if look.freeable_bytes <= self.worth_a_snapshot_bytes(is_idle) {
             return false;
         }
-        let is_quiet = self.log.durable() == self.log.end() && !self.log.is_snapshotting();
         let from = self.maintenance.snapshot_from.max(self.snapshot_retry_at);
-        if !is_quiet || !from.has_passed(now) {
+        if self.log.is_snapshotting() || !from.has_passed(now) {
             return true;
         }
         // The beat makes the second snapshot differ from the first.

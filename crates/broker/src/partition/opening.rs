@@ -1,6 +1,5 @@
 //! Opening a partition: its log is replayed, or a new partition is initialized.
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
@@ -13,6 +12,7 @@ use thiserror::Error;
 use super::batch::{Batch, Writing};
 use super::eviction::Eviction;
 use super::lanes::Lanes;
+use super::last_records::LastRecords;
 use super::loads::Loads;
 use super::maintenance::Maintenance;
 use super::quarantine::Damaged;
@@ -81,9 +81,7 @@ impl<T> Partition<T> {
             waiters: Waiters::new(),
             stirred: Vec::new(),
             passed_over: PassedOver::default(),
-            last_record_of: HashMap::new(),
-            catalogue_record: None,
-            last_record: None,
+            last_records: LastRecords::default(),
             options,
             last_snapshot_bytes: 0,
             snapshot_begun_at: BootTime::ZERO,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use kew_engine::{BodyLocation, Decision, Outcome, Refusal, Scope};
+use kew_engine::{BodyLocation, Decision, Outcome, Refusal};
 use kew_log::Body;
 use kew_planted::{Bug, is_planted};
 use thiserror::Error;
@@ -73,17 +73,7 @@ impl<T> Partition<T> {
             has_bodies,
             decision,
         } = decided;
-        let record = match decision.scope {
-            Scope::Entity(entity) => self.last_record_of.get(&entity).copied(),
-            Scope::BusQueue(queue) => queue
-                .with_sub_queues()
-                .into_iter()
-                .filter_map(|entity| self.last_record_of.get(&entity).copied())
-                .chain(self.catalogue_record)
-                .max(),
-            Scope::Catalogue => self.catalogue_record,
-            Scope::Everything => self.last_record,
-        };
+        let record = self.last_records.of(decision.scope);
         let reply = match decision.result {
             Ok(outcome) => {
                 let bodies = match has_bodies {

@@ -409,10 +409,9 @@ impl<T> Partition<T> {
             self.scrub.avoided = None;
             return;
         }
-        let is_quiet = self.log.durable() == self.log.end() && !self.log.is_snapshotting();
         let is_resting =
             self.log.is_draining() || !self.snapshot_retry_at.has_passed(self.now.boot);
-        if self.stopped || !is_quiet || is_resting {
+        if self.stopped || self.log.is_snapshotting() || is_resting {
             return;
         }
         if self.log.last_snapshot() == Some(self.log.end()) {

@@ -92,8 +92,8 @@ impl Content {
 }
 
 impl<T> Partition<T> {
-    /// Writes a snapshot if one is due and no write is on its way to the disk. The partition calls this
-    /// itself after each commit.
+    /// Writes a snapshot if one is due and none is on its way to the disk. The partition calls this itself after each
+    /// commit.
     pub fn snapshot_if_due(&mut self) {
         let may_begin = self.snapshot_retry_at.has_passed(self.now.boot)
             && self.is_snapshot_possible()
@@ -111,6 +111,7 @@ impl<T> Partition<T> {
         }
         written_bytes >= self.due_after_bytes()
             || self.is_due_by_effects(written_bytes)
+            || self.is_due_by_memory()
             || self.is_due_by_warming()
     }
 
@@ -142,8 +143,8 @@ impl<T> Partition<T> {
         (self.measured.pieces() / 10).clamp(least, least.saturating_mul(50))
     }
 
-    /// Writes a snapshot if anything happened since the last one and no write is on its way to the disk. If one is
-    /// being gathered, the rest of that is gathered now.
+    /// Writes a snapshot if anything happened since the last one and none is on its way to the disk. If one is being
+    /// gathered, the rest of that is gathered now.
     pub fn snapshot(&mut self) {
         if self.is_snapshot_possible() {
             self.snapshot_with(self.live_segments());
@@ -161,8 +162,7 @@ impl<T> Partition<T> {
     }
 
     pub(super) fn is_snapshot_possible(&self) -> bool {
-        let is_quiet = self.log.durable() == self.log.end() && !self.log.is_snapshotting();
-        !self.stopped && is_quiet && self.log.bytes_since_snapshot() > 0
+        !self.stopped && !self.log.is_snapshotting() && self.log.bytes_since_snapshot() > 0
     }
 
     pub(super) fn snapshot_with(&mut self, mut live: BTreeSet<LogPosition>) {
@@ -170,7 +170,7 @@ impl<T> Partition<T> {
         match self.log.begin_snapshot(live) {
             Ok(false) => return,
             Ok(true) => {}
-            Err(error) => panic!("a snapshot was refused by a quiet log: {error}"),
+            Err(error) => panic!("a snapshot was refused while none is under way: {error}"),
         }
         self.bound_snapshot();
         self.effects.begun();

@@ -106,6 +106,9 @@ impl<T> Partition<T> {
         self.gather(self.options.gather_steps);
         self.warm();
         self.evict();
+        if self.waits_for_memory() {
+            return TurnEnd::WaitForJob;
+        }
         self.keep_for_draining();
         let (reservation, space) = match self.reserve(boot, commands) {
             Ok(reserved) => reserved,
@@ -389,21 +392,13 @@ impl<T> Partition<T> {
 
     /// Notes which entities the batch's events touched, for the answers that rest on them.
     fn note(&mut self, reservation: &Reservation, batch: &mut Batch) {
-        for entity in &batch.entities {
-            self.last_record_of.insert(*entity, reservation.position);
-        }
+        self.last_records.note(reservation.position, batch);
         self.stirred.append(&mut batch.stirred);
         self.measured.grew(&self.state, batch.growth_bytes);
         if batch.sets_forwards {
             self.measured.forget();
         }
         self.effects.all += batch.effect_count;
-        if batch.touches_catalogue {
-            self.catalogue_record = Some(reservation.position);
-        }
-        if batch.touches_catalogue || !batch.entities.is_empty() {
-            self.last_record = Some(reservation.position);
-        }
     }
 
     fn append(&mut self, reservation: &Reservation, batch: Batch) {

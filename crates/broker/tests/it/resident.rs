@@ -101,7 +101,9 @@ fn a_snapshot_waits_until_the_hand_has_come_round() {
     };
     let mut driver = Driver::with(FaultyStorage::new(), options);
     driver.ask(create()).unwrap();
-    fill(&mut driver, 12_000);
+    // In few turns: the hand has not come round when all of it is there.
+    let sends = (0..12_000).map(|number| send(body(number)));
+    assert!(ask_all(&mut driver, sends).iter().all(Result::is_ok));
     driver.partition.snapshot();
     driver.jobs(&mut Vec::new());
     let before = driver.partition.log().last_snapshot();
@@ -193,23 +195,103 @@ fn kills_lose_nothing_that_is_on_pages_alone() {
 /// Without a snapshot there is no page, and without a limit nothing is evicted.
 #[test]
 fn only_what_a_snapshot_has_leaves_memory_and_only_above_the_limit() {
-    for (limit, is_evicted) in [(None, false), (Some(20_000), false), (Some(2_000), true)] {
+    // So few that memory makes no snapshot due.
+    const COUNT: u64 = 1050;
+    for (limit, is_evicted) in [(None, false), (Some(2000), false), (Some(500), true)] {
         let options = PartitionOptions {
             snapshot_after_bytes: u64::MAX / 8,
             ..limited(limit)
         };
         let mut driver = Driver::with(FaultyStorage::new(), options);
         driver.ask(create()).unwrap();
-        fill(&mut driver, 10_000);
+        fill(&mut driver, COUNT);
         rest(&mut driver);
-        assert_eq!(records(&driver), 10_000, "no page has them");
+        assert_eq!(records(&driver), COUNT, "no page has them");
         driver.partition.snapshot();
         rest(&mut driver);
-        assert_eq!(records(&driver) < 10_000, is_evicted);
+        assert_eq!(records(&driver) < COUNT, is_evicted);
         let cold_runs = driver.partition.state().resident().cold_runs;
         assert_eq!(cold_runs > 0, is_evicted);
-        assert_eq!(driver.partition.state().counts().1, 10_000);
+        assert_eq!(driver.partition.state().counts().1, COUNT);
     }
+}
+
+/// What came since the last snapshot cannot leave memory. So memory alone makes the next one due, and what cannot leave it
+/// makes none.
+#[test]
+fn memory_makes_snapshots_due_and_they_end() {
+    const COUNT: u64 = 40_000;
+    let options = PartitionOptions {
+        snapshot_after_bytes: u64::MAX / 8,
+        snapshot_after_effects: u64::MAX / 64,
+        ..limited(Some(4000))
+    };
+    let mut driver = Driver::with(FaultyStorage::new(), options);
+    driver.ask(create()).unwrap();
+    let (mut most, mut snapshots, mut last) = (0, 0, None);
+    let mut look = |driver: &Driver| {
+        most = most.max(records(driver));
+        let newest = driver.partition.log().last_snapshot();
+        snapshots += u64::from(newest != last);
+        last = newest;
+        (most, snapshots)
+    };
+    for numbers in (0..COUNT).collect::<Vec<_>>().chunks(100) {
+        let sends = numbers.iter().map(|number| send(body(*number)));
+        assert!(ask_all(&mut driver, sends).iter().all(Result::is_ok));
+        look(&driver);
+    }
+    let (most, written) = look(&driver);
+    assert!(most < 5500, "{most} records were in memory");
+    assert!((5..40).contains(&written), "{written} snapshots");
+    for _ in 0..50 {
+        rest(&mut driver);
+        driver.now = driver.now.plus_seconds(1);
+    }
+    let (_, after) = look(&driver);
+    assert!(after <= written + 1, "{after} snapshots, {written} before");
+}
+
+/// A disk that writes no snapshot for long: commands wait while records take twice the limit.
+#[test]
+fn commands_wait_for_a_snapshot_while_memory_is_twice_the_limit() {
+    const LIMIT: u64 = 20_000;
+    let mut driver = Driver::with(FaultyStorage::new(), limited(Some(LIMIT)));
+    driver.ask(create()).unwrap();
+    let sends = (0..4 * LIMIT).map(|number| (0, send(body(number))));
+    let mut sends: VecDeque<_> = sends.collect();
+    let (mut replies, mut held) = (Vec::new(), Vec::new());
+    let mut waited = 0;
+    while waited < 10 {
+        let end = driver
+            .partition
+            .turn(moment(driver.now), &mut sends, &mut replies);
+        waited += u32::from(end == TurnEnd::WaitForJob && !held.is_empty());
+        while let Some(job) = driver.partition.next_job() {
+            match job.kind() {
+                JobKind::Snapshot => held.push(job),
+                _ => driver.partition.complete(job.run(), &mut replies).unwrap(),
+            }
+        }
+        assert!(!sends.is_empty(), "nothing has waited");
+    }
+    let most = records(&driver);
+    // Turns go on until the snapshot is gathered.
+    assert!((2 * LIMIT..2 * LIMIT + 5000).contains(&most), "{most}");
+    // It is written at last.
+    for job in held {
+        driver.partition.complete(job.run(), &mut replies).unwrap();
+    }
+    while !sends.is_empty() {
+        driver
+            .partition
+            .turn(moment(driver.now), &mut sends, &mut replies);
+        driver.jobs(&mut replies);
+    }
+    assert_eq!(replies.len() as u64, 4 * LIMIT);
+    assert!(replies.iter().all(|(_, reply)| reply.is_ok()));
+    rest(&mut driver);
+    assert!(records(&driver) <= LIMIT, "{}", records(&driver));
 }
 
 /// While a snapshot is written, a run may get another page: nothing becomes cold before that has ended.
@@ -259,9 +341,10 @@ fn nothing_leaves_memory_while_a_snapshot_is_written() {
 /// snapshot has them elsewhere.
 #[test]
 fn nothing_leaves_memory_whose_page_is_known_to_be_damaged() {
-    // More than two runs: the first and the last one are spared at first.
-    const COUNT: u64 = 5000;
+    // More than two runs, as the first and the last one are spared at first. So few that memory makes no snapshot due.
+    const COUNT: u64 = 1000;
     let options = PartitionOptions {
+        run_length: RunLength::TINY,
         snapshot_after_bytes: u64::MAX / 8,
         scrub_bytes_per_second: 1,
         ..limited(Some(0))

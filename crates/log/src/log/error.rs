@@ -60,14 +60,6 @@ pub struct LogFailed(#[source] pub IoFailure);
 /// Why no snapshot was begun.
 #[derive(Clone, Debug, Error)]
 pub enum BeginSnapshotError {
-    /// A crash could take back the state to be copied.
-    #[error("the log is durable up to {durable} only, and ends at {end}")]
-    NotDurable {
-        /// Durable up to here.
-        durable: LogPosition,
-        /// The log's end.
-        end: LogPosition,
-    },
     /// Another snapshot is being written.
     #[error("another snapshot is being written")]
     Busy,

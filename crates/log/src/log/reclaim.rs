@@ -177,7 +177,8 @@ impl Reclaim {
 
 impl Log {
     /// Begins a snapshot of the state at the log's end. Returns false if nothing was appended since the last
-    /// one. Its content may follow later, when more was appended: see [`Log::write_snapshot`].
+    /// one. Its content may follow later, when more was appended: see [`Log::write_snapshot`]. What lies before the
+    /// end need not be durable yet: the job waits until it is, and if the log stops before, there is no snapshot.
     ///
     /// `live` are the first positions of the segments with bodies that are still needed. Every other segment is
     /// removed once two snapshots lie behind it.
@@ -186,12 +187,6 @@ impl Log {
         live: BTreeSet<LogPosition>,
     ) -> Result<bool, BeginSnapshotError> {
         self.check_failed()?;
-        if self.durable != self.end {
-            return Err(BeginSnapshotError::NotDurable {
-                durable: self.durable,
-                end: self.end,
-            });
-        }
         if self.reclaim.pending.is_some() {
             return Err(BeginSnapshotError::Busy);
         }
@@ -314,7 +309,9 @@ impl Log {
 /// Outcomes of jobs, and the choice of files to retire.
 impl Log {
     pub(super) fn next_snapshot(&mut self) -> Option<WriteSnapshot> {
-        if !self.is_snapshot_let_through() {
+        // A start may use what is written at once, so a crash must not be able to take its state back.
+        let is_durable = self.pending_snapshot() <= Some(self.durable);
+        if !is_durable || !self.is_snapshot_let_through() {
             return None;
         }
         let may_take_ballast = self.is_draining();

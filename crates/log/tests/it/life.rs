@@ -175,8 +175,6 @@ fn a_snapshot_bounds_the_replay() {
     let mut told = Told::default();
     let mut node = Node::open(&storage).unwrap();
     node.send(10, &mut told).unwrap();
-    let early = node.log.snapshot(vec![], node.live_segments());
-    assert!(matches!(early, Err(BeginSnapshotError::NotDurable { .. })));
     node.snapshot(&mut told).unwrap();
     let busy = node.log.snapshot(vec![], node.live_segments());
     assert!(matches!(busy, Err(BeginSnapshotError::Busy)));
@@ -189,6 +187,36 @@ fn a_snapshot_bounds_the_replay() {
     assert_eq!(node.recovery.snapshot, position);
     assert_eq!(node.recovery.events_replayed, 2);
     assert_eq!(node.messages.count, 12);
+}
+
+/// A start may use a snapshot as soon as its file is there.
+#[test]
+fn a_snapshot_is_written_only_when_its_state_is_durable() {
+    let storage = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&storage).unwrap();
+    node.background().unwrap();
+    node.send(10, &mut told).unwrap();
+    let first = node.log.end();
+    let (content, live) = (node.messages.content(), node.live_segments());
+    assert!(node.log.snapshot(content, live).unwrap());
+    let commit = node.log.next_commit_job().unwrap();
+    // What is appended meanwhile is not part of it, and it does not wait for that.
+    node.send(2, &mut told).unwrap();
+    node.background().unwrap();
+    assert_eq!(node.log.last_snapshot(), None, "the commit is under way");
+    let killed = storage.kill();
+    let lost = Node::open_checked(&killed, &mut Told::default());
+    assert_eq!(lost.recovery.snapshot, None);
+
+    node.log.complete(commit.run()).unwrap();
+    assert!(node.log.durable() == first && first < node.log.end());
+    node.background().unwrap();
+    assert_eq!(node.log.last_snapshot(), Some(first));
+    told.acknowledged = 10;
+    let node = Node::open_checked(&storage, &mut told);
+    assert_eq!(node.recovery.snapshot, Some(first));
+    assert_eq!(node.messages.count, 10);
 }
 
 #[test]

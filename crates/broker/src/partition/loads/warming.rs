@@ -382,10 +382,9 @@ impl<T> Partition<T> {
             return Some(if hurries { now } else { warming.looks_at });
         }
         // Otherwise a job comes first, and a turn after it.
-        let is_quiet = self.log.durable() == self.log.end();
         let due_at = self.due_by_warming_at()?;
         let retry_at = warming.retry_at.max(self.snapshot_retry_at);
-        let may_begin = is_quiet && self.lets_snapshot_begin();
+        let may_begin = !self.log.is_snapshotting() && self.lets_snapshot_begin();
         may_begin.then(|| due_at.max(retry_at).max(self.snapshots_rest_until))
     }
 }
