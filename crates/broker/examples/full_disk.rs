@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kew_broker::{Moment, Partition, PartitionOptions, Reply};
+use kew_broker::{Moment, Partition, PartitionOptions, Reply, ResidentLimit};
 use kew_engine::storage::{ReceivedMessage, StorageCommand, StorageOutcome};
 use kew_engine::{BodyEncoding, Command, EntityName, Outcome, Timestamp, VisibilityTimeout};
 use kew_log::{BootTime, FaultyStorage, JobKind};
@@ -129,7 +129,7 @@ fn main() -> Result<(), Failure> {
     let resident_mib: Option<u64> = arguments.next().map(|mib| mib.parse()).transpose()?;
     let storage = FaultyStorage::new();
     let options = PartitionOptions {
-        resident_bytes: resident_mib.map(|mib| mib << 20),
+        resident_limit: ResidentLimit::of(resident_mib.map(|mib| mib << 20)),
         ..PartitionOptions::default()
     };
     let now = Timestamp::from_ms(1_000_000);

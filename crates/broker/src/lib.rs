@@ -41,7 +41,7 @@ pub use clock::{Clock, ClockReading, Due, Moment};
 pub use migrate::{MigrateError, Migrated, OldPartition};
 pub use partition::{
     Answered, DamagedBody, OpenPartitionError, Partition, PartitionOptions, QuarantinedRun,
-    Rejection, Reply, ScrubJob, ScrubOutcome, ScrubReport, TurnEnd,
+    Rejection, Reply, ResidentLimit, ScrubJob, ScrubOutcome, ScrubReport, TurnEnd,
 };
 // The losses of a repair have times.
 pub use kew_engine::Timestamp;

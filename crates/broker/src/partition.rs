@@ -43,7 +43,7 @@ use self::last_records::LastRecords;
 use self::loads::{Loaded, Loads};
 use self::maintenance::Maintenance;
 pub use self::opening::OpenPartitionError;
-pub use self::options::PartitionOptions;
+pub use self::options::{PartitionOptions, ResidentLimit};
 use self::quarantine::Damaged;
 pub(crate) use self::replaying::{Rebuild, Replayed, decode, to_engine};
 pub use self::reply::{Answered, Rejection, Reply};

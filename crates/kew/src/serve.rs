@@ -88,7 +88,7 @@ async fn serve(settings: Settings, open_files_max: u64, mut signals: Signals) ->
         Place::Memory => 0,
         Place::Directory(_) => settings.scrub_bytes_per_second,
     };
-    options.partition.resident_bytes = settings.resident_bytes;
+    options.partition.resident_limit = settings.resident_limit;
     let starting = tokio::task::spawn_blocking(|| Broker::start(storage, options));
     let started = tokio::select! {
         started = starting => started.context("the recovery panicked")?,

@@ -150,10 +150,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MIB")]
     pub(crate) scrub_rate: Option<u64>,
 
-    /// How much memory to use for messages, without their bodies; in MiB, 1 to 1048576. Above three quarters of it,
-    /// messages leave memory that a snapshot has written, and are read from the disk when a client needs them. A start
-    /// does not read messages that can be received. Not with --ephemeral. By default there is no limit: 61 bytes a
-    /// message [env: KEW_RESIDENT_MEMORY]
+    /// How much memory to use for messages, without their bodies; in MiB, up to 1048576. A message takes 61 bytes. Above
+    /// three quarters of the limit, messages leave memory that a snapshot has written, and are read from the disk when a
+    /// client needs them. 0 is no limit, and then each start reads all messages. Not with --ephemeral
+    /// [env: KEW_RESIDENT_MEMORY] [default: 32, or 2 bytes for each message if that is more]
     #[arg(long, value_name = "MIB")]
     pub(crate) resident_memory: Option<u64>,
 

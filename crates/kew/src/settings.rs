@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use kew_broker::ResidentLimit;
 use kew_listen::{InvalidServerName, ServerName};
 
 use crate::serve_args::ServeArgs;
@@ -84,8 +85,8 @@ pub(crate) struct Settings {
     pub(crate) queue_deletion_delay: Duration,
     /// How much a scrub reads; 0 for none.
     pub(crate) scrub_bytes_per_second: u64,
-    /// How much memory records of messages may take; `None` for all.
-    pub(crate) resident_bytes: Option<u64>,
+    /// How much memory records of messages may take.
+    pub(crate) resident_limit: ResidentLimit,
     pub(crate) public_key: PublicKey,
     /// The names that clients use for the server, besides those that it knows by itself.
     pub(crate) server_names: Vec<ServerName>,
@@ -154,7 +155,7 @@ impl Settings {
             .complete()?;
         let queue_deletion_delay = deletion_delay(&layers)?;
         let scrub_bytes_per_second = scrub_rate(&layers)?;
-        let resident_bytes = resident_memory(&layers, &place)?;
+        let resident_limit = resident_memory(&layers, &place)?;
         let public_key = public_key(&layers)?;
         let server_names = server_names(&layers)?;
         let admin_socket = layers.iter().find_map(|layer| layer.admin_socket.clone());
@@ -190,7 +191,7 @@ impl Settings {
             issuers,
             queue_deletion_delay,
             scrub_bytes_per_second,
-            resident_bytes,
+            resident_limit,
             public_key,
             server_names,
             admin_socket,
@@ -222,17 +223,20 @@ fn scrub_rate(layers: &[Layer]) -> Result<u64, SettingsError> {
 }
 
 /// How much memory records may take, from the first place that sets it.
-fn resident_memory(layers: &[Layer], place: &Place) -> Result<Option<u64>, SettingsError> {
+fn resident_memory(layers: &[Layer], place: &Place) -> Result<ResidentLimit, SettingsError> {
     match layers.iter().find_map(|layer| layer.resident_memory) {
-        None => Ok(None),
+        // Pages would be in memory, too.
+        None if *place == Place::Memory => Ok(ResidentLimit::None),
+        None => Ok(ResidentLimit::ByBacklog),
+        Some(0) => Ok(ResidentLimit::None),
         Some(_) if *place == Place::Memory => Err(SettingsError(
             "--resident-memory (KEW_RESIDENT_MEMORY, resident_memory) needs a data directory, and with --ephemeral \
              everything is in memory: set only one of them"
                 .into(),
         )),
-        Some(mib @ 1..=RESIDENT_MEMORY_MIB_MAX) => Ok(Some(mib << 20)),
+        Some(mib @ 1..=RESIDENT_MEMORY_MIB_MAX) => Ok(ResidentLimit::Bytes(mib << 20)),
         Some(mib) => Err(SettingsError(format!(
-            "resident memory {mib} MiB is not between 1 MiB and {RESIDENT_MEMORY_MIB_MAX} MiB"
+            "resident memory {mib} MiB is above the maximum of {RESIDENT_MEMORY_MIB_MAX} MiB"
         ))),
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use kew_broker::{AdmissionLimits, PartitionOptions, Share};
+use kew_broker::{AdmissionLimits, PartitionOptions, ResidentLimit, Share};
 use kew_engine::{DUE_BUDGET, Resident, RunLength};
 use kew_log::{LogOptions, PageOptions};
 
@@ -194,9 +194,10 @@ impl Swarm {
             gather_steps: self.gather_steps,
             // Planted bugs and faults concern the thread of the simulation.
             replays_beside: false,
-            resident_bytes: self
-                .resident_records_max
-                .map(|records| Resident::of_records(records).size_bytes()),
+            resident_limit: ResidentLimit::of(
+                self.resident_records_max
+                    .map(|records| Resident::of_records(records).size_bytes()),
+            ),
             // Suites of the disk carry it out.
             scrub_bytes_per_second: 0,
             format: Arc::new(Numbered),

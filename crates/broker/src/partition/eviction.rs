@@ -83,13 +83,18 @@ impl Eviction {
 }
 
 impl<T> Partition<T> {
+    /// How many bytes of memory records may take, if there is a limit.
+    pub(super) fn limit_bytes(&self) -> Option<u64> {
+        self.options.resident_limit.bytes(self.measured.messages())
+    }
+
     /// Whether records take too much memory, and some of them may leave it.
     pub(super) fn is_evicting(&self) -> bool {
         let is_too_much = |limit_bytes| {
             let size_bytes = self.state.resident().size_bytes();
             size_bytes > begins_at(limit_bytes) && size_bytes >= self.eviction.rests_until_bytes
         };
-        !self.stopped && self.options.resident_bytes.is_some_and(is_too_much)
+        !self.stopped && self.limit_bytes().is_some_and(is_too_much)
     }
 
     /// Whether a snapshot may begin. While one is under way, no run becomes cold, and none leaves its page. So where one
@@ -108,7 +113,7 @@ impl<T> Partition<T> {
             size_bytes > begins_at(limit_bytes)
                 && came_bytes >= (limit_bytes / CAME_SHARE).max(CAME_BYTES_MIN)
         };
-        let limit_bytes = self.options.resident_bytes;
+        let limit_bytes = self.limit_bytes();
         self.eviction.has_come_round && limit_bytes.is_some_and(is_needed)
     }
 
@@ -117,7 +122,7 @@ impl<T> Partition<T> {
     pub(super) fn waits_for_memory(&self) -> bool {
         let is_written = self.log.is_snapshotting() && !self.is_gathering();
         let size_bytes = self.state.resident().size_bytes();
-        let limit_bytes = self.options.resident_bytes;
+        let limit_bytes = self.limit_bytes();
         let is_too_much = |limit_bytes: u64| {
             size_bytes > limit_bytes.saturating_mul(WAITS_ABOVE).max(WAITS_BYTES_MIN)
         };
@@ -129,6 +134,7 @@ impl<T> Partition<T> {
         if !self.is_evicting() {
             return;
         }
+        let limit_bytes = self.limit_bytes().unwrap_or_default();
         let Self {
             state,
             log,
@@ -152,7 +158,6 @@ impl<T> Partition<T> {
         let evicted = state.evict(&mut eviction.hand, eviction.pass, TURN_STEPS, may);
         eviction.found += evicted.runs;
         if evicted.is_round {
-            let limit_bytes = self.options.resident_bytes.unwrap_or_default();
             eviction.end_round(state.resident().size_bytes(), limit_bytes);
             // It may have waited for this.
             self.snapshot_if_due();

@@ -60,7 +60,8 @@ impl<T> Partition<T> {
         let unit = CountUnit::at_most(options.log.segment_size_first_bytes / 16);
         let how = Rebuild {
             unit,
-            resident_bytes: options.resident_bytes,
+            // What there is, it does not know yet.
+            resident_bytes: options.resident_limit.bytes(0),
             reads: Reads::WhatIsNeeded,
         };
         let open = |replay: &mut dyn Replay| Log::open(storage, options.log, entropy, replay);

@@ -33,12 +33,48 @@ pub struct PartitionOptions {
     pub gather_steps: u64,
     /// Whether a start reads the log on a thread of its own, beside the one that calls. The result is the same.
     pub replays_beside: bool,
-    /// How many bytes of memory records of messages may take, as far as pages have them. `None` for all.
-    pub resident_bytes: Option<u64>,
+    /// How much memory records of messages may take, as far as pages have them.
+    pub resident_limit: ResidentLimit,
     /// How many bytes a second are read to find damage; 0 for none. The driver keeps the rate.
     pub scrub_bytes_per_second: u64,
     /// How decisions read the messages that rules of subscriptions look at. A front end gives its own.
     pub format: Arc<dyn Format>,
+}
+
+/// How much memory records of messages may take, as far as pages have them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResidentLimit {
+    /// As much as all of them take.
+    None,
+    /// So many bytes.
+    Bytes(u64),
+    /// [`ResidentLimit::BYTES_MIN`], or two bytes for each message if that is more: then what clients use of a large backlog
+    /// has a place, beside the half byte that each message takes which has left memory.
+    ByBacklog,
+}
+
+impl ResidentLimit {
+    /// The limit by the backlog, up to 16 million messages.
+    pub const BYTES_MIN: u64 = 32 << 20;
+
+    const BYTES_PER_MESSAGE: u64 = 2;
+
+    /// So many bytes, or all.
+    pub fn of(bytes: Option<u64>) -> Self {
+        bytes.map_or(Self::None, Self::Bytes)
+    }
+
+    /// In bytes, with so many messages.
+    pub(super) fn bytes(self, messages: u64) -> Option<u64> {
+        match self {
+            Self::None => None,
+            Self::Bytes(bytes) => Some(bytes),
+            Self::ByBacklog => {
+                let bytes = messages.saturating_mul(Self::BYTES_PER_MESSAGE);
+                Some(bytes.max(Self::BYTES_MIN))
+            }
+        }
+    }
 }
 
 impl Default for PartitionOptions {
@@ -54,9 +90,25 @@ impl Default for PartitionOptions {
             run_length: RunLength::DEFAULT,
             gather_steps: 25_000,
             replays_beside: true,
-            resident_bytes: None,
+            resident_limit: ResidentLimit::ByBacklog,
             scrub_bytes_per_second: 8 << 20,
             format: Arc::new(NoFormat),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_for_records_grows_with_a_large_backlog() {
+        let by_backlog = |messages| ResidentLimit::ByBacklog.bytes(messages);
+        assert_eq!(by_backlog(0), Some(32 << 20));
+        assert_eq!(by_backlog(16 << 20), Some(32 << 20));
+        assert_eq!(by_backlog(100_000_000), Some(200_000_000));
+        assert_eq!(by_backlog(u64::MAX), Some(u64::MAX));
+        assert_eq!(ResidentLimit::of(Some(7)).bytes(100), Some(7));
+        assert_eq!(ResidentLimit::of(None).bytes(100), None);
     }
 }

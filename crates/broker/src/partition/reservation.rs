@@ -13,7 +13,7 @@ pub(super) struct WaitForJob;
 impl<T> Partition<T> {
     /// Makes the log keep enough space to drain the state, including what the next batch adds to it.
     pub(super) fn keep_for_draining(&mut self) {
-        let may_be_cold = self.options.resident_bytes.is_some() || self.state.needs_pages();
+        let may_be_cold = self.limit_bytes().is_some() || self.state.needs_pages();
         let options = &self.options.log;
         let to_drain = self.measured.measure(&self.state, may_be_cold, options);
         self.log.keep_for_draining(to_drain);

@@ -70,6 +70,11 @@ impl Measured {
         self.size.pieces
     }
 
+    /// How many messages there were when that was computed.
+    pub(super) fn messages(&self) -> u64 {
+        self.size.messages
+    }
+
     /// Notes by how much the pages have grown because of the events of a batch, which were applied.
     pub(super) fn grew(&mut self, state: &State, events_bytes: u64) {
         let begun_before = std::mem::replace(&mut self.begun_runs_bytes, state.begun_runs_bytes());

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use kew_broker::{Partition, PartitionOptions, Reply};
+use kew_broker::{Partition, PartitionOptions, Reply, ResidentLimit};
 use kew_engine::bus::NoFormat;
 use kew_engine::{Command, RunLength, Timestamp};
 use kew_log::{FaultyStorage, LogOptions, LogPosition, PagePlace, read_table};
@@ -42,7 +42,7 @@ impl Sizes {
             run_length: RunLength::TINY,
             gather_steps: 1,
             replays_beside: true,
-            resident_bytes: None,
+            resident_limit: ResidentLimit::None,
             scrub_bytes_per_second: 1,
             format: Arc::new(NoFormat),
         }

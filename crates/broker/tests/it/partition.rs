@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use kew_broker::{Answered, Partition, PartitionOptions, Rejection, Reply, TurnEnd};
+use kew_broker::{Answered, Partition, PartitionOptions, Rejection, Reply, ResidentLimit, TurnEnd};
 use kew_engine::bus::{BusCommand, NoFormat, Purge};
 use kew_engine::storage::{Metadata, StorageCommand, StorageOutcome};
 use kew_engine::{Command, EntityName, Outcome, RunLength, SequenceNumber, Service, Timestamp};
@@ -46,7 +46,7 @@ pub(crate) fn options() -> PartitionOptions {
         run_length: RunLength::TINY,
         gather_steps: 1,
         replays_beside: true,
-        resident_bytes: None,
+        resident_limit: ResidentLimit::None,
         scrub_bytes_per_second: 1,
         format: Arc::new(NoFormat),
     }

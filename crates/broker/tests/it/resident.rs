@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use kew_broker::{Answered, PartitionOptions, Reply, TurnEnd};
+use kew_broker::{Answered, PartitionOptions, Reply, ResidentLimit, TurnEnd};
 use kew_engine::storage::{ReceivedMessage, StorageOutcome};
 use kew_engine::{Command, Outcome, Resident, RunLength};
 use kew_log::{FaultyStorage, JobKind, LogOptions};
@@ -27,7 +27,7 @@ pub(crate) fn limited(records_max: Option<u64>) -> PartitionOptions {
         run_length: RunLength::DEFAULT,
         snapshot_after_bytes: 256 << 10,
         gather_steps: 1000,
-        resident_bytes: records_max.map(size_bytes),
+        resident_limit: ResidentLimit::of(records_max.map(size_bytes)),
         scrub_bytes_per_second: 0,
         ..options()
     }

@@ -19,7 +19,7 @@ use kew_amqp::{
     By, Config, Connection, Delivery, Event, Limits as WireLimits, LinkId, Millis, Outgoing, Sasl,
     SessionId,
 };
-use kew_broker::{AdmissionLimits, Broker, BrokerOptions};
+use kew_broker::{AdmissionLimits, Broker, BrokerOptions, ResidentLimit};
 use kew_bus_api::{
     AuthorizationRule, BusApi, BusApiOptions, Limits, NAMESPACE, Origin, RuleScope, WELL_KNOWN_KEY,
     WELL_KNOWN_RULE, import, read_config,
@@ -153,7 +153,7 @@ impl Server {
     pub(crate) async fn start_cold() -> Self {
         let mut options = broker_options();
         options.partition.run_length = RunLength::TINY;
-        options.partition.resident_bytes = Some(0);
+        options.partition.resident_limit = ResidentLimit::Bytes(0);
         // More than a test writes before it lets all leave memory: a message that changes between two snapshots, alone of
         // its run, stays beside its page.
         options.partition.snapshot_after_bytes = 64 << 10;

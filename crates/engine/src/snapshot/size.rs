@@ -85,14 +85,19 @@ pub struct StateSize {
     /// What a snapshot has to look at, or a start to read: how many messages, sessions, remembered ids and rules
     /// there are, and 64 for each entity.
     pub pieces: u64,
+    /// How many messages there are.
+    pub messages: u64,
 }
 
 impl StateSize {
-    fn add(self, pages_bytes_max: u64, consumed_bytes_max: u64, pieces: u64) -> Self {
+    /// With an entity that has so many messages, and so many other pieces.
+    fn add(self, bytes_max: (u64, u64), messages: u64, others: u64) -> Self {
+        let (pages_bytes_max, consumed_bytes_max) = bytes_max;
         Self {
             pages_bytes_max: self.pages_bytes_max + pages_bytes_max,
             consumed_bytes_max: self.consumed_bytes_max + consumed_bytes_max,
-            pieces: self.pieces + PIECES_PER_ENTITY + pieces,
+            pieces: self.pieces + PIECES_PER_ENTITY + messages + others,
+            messages: self.messages + messages,
             ..self
         }
     }
@@ -112,18 +117,18 @@ impl State {
             let count = it.backlog.count();
             let runs = it.backlog.table().run_count();
             let consumed = count * consumed + runs * run_bytes;
-            size.add(entity_size_bytes(it), consumed, count)
+            size.add((entity_size_bytes(it), consumed), count, 0)
         });
         let run_length = self.catalogue.run_length.as_u64();
         let (mut forwarded, mut new_runs) = (Forwarded::default(), 0);
         let size = self.bus.values().fold(size, |size, it| {
-            let pieces = queue_pieces(it);
+            let (count, others) = (it.backlog.count(), other_pieces(it));
             let runs = it.backlog.table().run_count();
             forwarded.add(it);
             // As many runs may begin in the queue of its dead letters.
             new_runs += runs;
-            let consumed = pieces * PATCHED_SIZE_BYTES + runs * run_bytes;
-            size.add(queue_size_bytes(it, run_length), consumed, pieces)
+            let consumed = (count + others) * PATCHED_SIZE_BYTES + runs * run_bytes;
+            size.add((queue_size_bytes(it, run_length), consumed), count, others)
         });
         let new_bytes_max = new_runs * NEW_RUN_SIZE_BYTES + forwarded.size_bytes();
         StateSize {
@@ -246,9 +251,8 @@ fn queue_size_bytes(queue: &BusQueue, run_length: u64) -> u64 {
         + heads * PAGE_HEAD_SIZE_BYTES
 }
 
-fn queue_pieces(queue: &BusQueue) -> u64 {
-    let sessions = queue.backlog.sessions.count();
-    queue.backlog.count() + sessions + queue.duplicates.kept_count() + rule_count(queue)
+fn other_pieces(queue: &BusQueue) -> u64 {
+    queue.backlog.sessions.count() + queue.duplicates.kept_count() + rule_count(queue)
 }
 
 fn rule_count(queue: &BusQueue) -> u64 {

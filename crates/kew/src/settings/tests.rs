@@ -145,26 +145,27 @@ fn the_socket_is_in_the_data_directory_unless_it_is_put_elsewhere() {
 }
 
 #[test]
-fn the_memory_for_messages_can_be_limited() {
+fn the_memory_for_messages_is_limited() {
     let (_dir, path) = file("resident_memory = 64\n");
     let with_flag = |resident_memory| ServeArgs {
         config: Some(path.clone()),
         resident_memory,
         ..listen(&[])
     };
-    let bytes = |args| with(args, &[]).unwrap().resident_bytes;
-    assert_eq!(bytes(listen(&[])), None);
-    assert_eq!(bytes(with_flag(None)), Some(64 << 20));
-    assert_eq!(bytes(with_flag(Some(1))), Some(1 << 20));
-    for wrong in [0, (1 << 20) + 1] {
-        assert!(error(with_flag(Some(wrong)), &[]).contains("between 1 MiB and 1048576 MiB"));
-    }
-    let in_memory = ServeArgs {
+    let limit = |args| with(args, &[]).unwrap().resident_limit;
+    assert_eq!(limit(listen(&[])), ResidentLimit::ByBacklog);
+    assert_eq!(limit(with_flag(None)), ResidentLimit::Bytes(64 << 20));
+    assert_eq!(limit(with_flag(Some(1))), ResidentLimit::Bytes(1 << 20));
+    assert_eq!(limit(with_flag(Some(0))), ResidentLimit::None);
+    let wrong = with_flag(Some((1 << 20) + 1));
+    assert!(error(wrong, &[]).contains("above the maximum of 1048576 MiB"));
+    let in_memory = || ServeArgs {
         ephemeral: true,
         ..ServeArgs::default()
     };
+    assert_eq!(limit(in_memory()), ResidentLimit::None);
     let limited = [("KEW_RESIDENT_MEMORY", "64")];
-    assert!(error(in_memory, &limited).contains("with --ephemeral everything is in memory"));
+    assert!(error(in_memory(), &limited).contains("with --ephemeral everything is in memory"));
 }
 
 #[test]

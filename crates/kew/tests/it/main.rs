@@ -25,6 +25,7 @@ mod client;
 mod clock_jump;
 mod command_line;
 mod connections;
+mod default_limit;
 mod frozen;
 mod full_disk;
 mod full_disk_drained;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kew_broker::{Broker, BrokerOptions};
+use kew_broker::{Broker, BrokerOptions, ResidentLimit};
 use kew_engine::RunLength;
 use kew_log::MemoryStorage;
 use kew_metrics::{page, read};
@@ -29,16 +29,16 @@ impl Cold {
     /// the messages: one that arrives in a run that is cold already stays beside its page.
     async fn open() -> Self {
         let storage = Arc::new(MemoryStorage::new());
-        let start = |resident_bytes, snapshot_after_bytes| {
+        let start = |resident_limit, snapshot_after_bytes| {
             let mut options = BrokerOptions::default();
             options.partition.run_length = RunLength::TINY;
-            options.partition.resident_bytes = resident_bytes;
+            options.partition.resident_limit = resident_limit;
             options.partition.snapshot_after_bytes = snapshot_after_bytes;
             options.partition.log.recent_bytes_max = 0;
             let (broker, _) = Broker::start(storage.clone(), options).unwrap();
             broker
         };
-        let broker = start(None, 1 << 30);
+        let broker = start(ResidentLimit::None, 1 << 30);
         let mut wire = Door::with_broker(broker.clone()).connect();
         for queue in ["/orders", "/spare"] {
             wire.send(call("PUT", queue)).await.check_status(201);
@@ -48,7 +48,7 @@ impl Cold {
             wire.send(sent).await.check_status(201);
         }
         broker.stop();
-        let broker = start(Some(0), 64 << 10);
+        let broker = start(ResidentLimit::Bytes(0), 64 << 10);
         let wire = Door::with_broker(broker.clone()).connect();
         Self { broker, wire }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kew_broker::PartitionOptions;
+use kew_broker::{PartitionOptions, ResidentLimit};
 use kew_engine::storage::StorageCommand;
 use kew_engine::{Command, RunLength};
 use kew_log::{FaultyStorage, LogOptions};
@@ -168,7 +168,7 @@ impl Setting {
             gather_steps: 1,
             // Planted bugs and faults concern the thread of the simulation.
             replays_beside: false,
-            resident_bytes: None,
+            resident_limit: ResidentLimit::None,
             scrub_bytes_per_second: 1,
             format: Arc::new(Numbered),
             copies_at_once: self.copies_at_once.unwrap_or(usual.copies_at_once),

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use kew_engine::{
     Ahead as Found, Group, Incarnation, Missing, Receiving, Resident, RunId, SequenceNumber, Slots,
-    State, Taken,
+    Taken,
 };
 use kew_log::{BootTime, Job};
 
@@ -230,27 +230,27 @@ impl Ahead {
     }
 }
 
-/// How many records more may be in memory.
-fn room_in_memory(state: &State, limit_bytes: Option<u64>) -> u64 {
-    let Some(limit_bytes) = limit_bytes else {
-        return RECORDS_MAX;
-    };
-    let left_bytes = limit_bytes.saturating_sub(state.resident().size_bytes());
-    left_bytes / Resident::of_records(1).size_bytes()
-}
-
 impl<T> Partition<T> {
+    /// How many records more may be in memory.
+    fn room_in_memory(&self) -> u64 {
+        let Some(limit_bytes) = self.limit_bytes() else {
+            return RECORDS_MAX;
+        };
+        let left_bytes = limit_bytes.saturating_sub(self.state.resident().size_bytes());
+        left_bytes / Resident::of_records(1).size_bytes()
+    }
+
     /// Looks ahead of a receiver that has missed something, or has come far enough.
     pub(in crate::partition) fn look_ahead_of(&mut self, receiving: &Receiving, missing: &Missing) {
         if self.loads.is_failing(missing) {
             return;
         }
+        let in_memory = self.room_in_memory();
         let (from, ahead) = (receiving.place(), &mut self.loads.ahead);
         let first = self.state.first_for(receiving);
         if !ahead.note_use(from, missing, first) {
             return;
         }
-        let in_memory = room_in_memory(&self.state, self.options.resident_bytes);
         let room = ahead.room(from).min(in_memory);
         if room == 0 {
             return;
@@ -263,12 +263,12 @@ impl<T> Partition<T> {
 
     /// The next job that reads ahead, if something is asked for, and no command waits for a read.
     pub(super) fn next_load_ahead(&mut self) -> Option<Job> {
+        let mut room = self.room_in_memory();
         let loads = &mut self.loads;
         let is_busy = loads.jobs > 0 || loads.ahead.is_reading || loads.warming.is_reading();
         if is_busy || self.opening_retry_at.is_some() {
             return None;
         }
-        let mut room = room_in_memory(&self.state, self.options.resident_bytes);
         let mut to_read = Vec::new();
         while to_read.is_empty() && !loads.ahead.ring.is_empty() {
             for (group, slots) in loads.ahead.take() {
@@ -309,7 +309,7 @@ impl<T> Partition<T> {
             return;
         }
         self.loads.wants.put_back(group, slots);
-        let room = room_in_memory(&self.state, self.options.resident_bytes);
+        let room = self.room_in_memory();
         if let Read::Group(read) = read
             && count_of(slots) <= room
             && self.state.take_read(read) == Taken::InMemory

@@ -201,7 +201,7 @@ impl Warming {
 impl<T> Partition<T> {
     /// Looks for runs whose pages are worth writing again, and lets those leave their pages that were read back.
     pub(in crate::partition) fn warm(&mut self) {
-        let Some(limit_bytes) = self.options.resident_bytes else {
+        let Some(limit_bytes) = self.limit_bytes() else {
             return;
         };
         if self.log.is_draining() {
@@ -220,7 +220,7 @@ impl<T> Partition<T> {
 
     /// Whether a hand goes round that looks for pages which are worth writing again.
     pub(in crate::partition) fn is_looking_for_pages(&self) -> bool {
-        self.options.resident_bytes.is_some() && self.loads.warming.is_looking
+        self.limit_bytes().is_some() && self.loads.warming.is_looking
     }
 
     /// Lets runs leave their pages that were read back.
@@ -333,7 +333,7 @@ impl<T> Partition<T> {
     /// to leave memory, or if those that were read back take a quarter of what the last snapshot wrote. Otherwise it waits
     /// for more: each snapshot writes directories and a manifest, too.
     fn due_by_warming_at(&self) -> Option<BootTime> {
-        let limit_bytes = self.options.resident_bytes?;
+        let limit_bytes = self.limit_bytes()?;
         let warming = &self.loads.warming;
         if !warming.has_ended() {
             return None;
@@ -368,7 +368,7 @@ impl<T> Partition<T> {
 
     /// When it is to go on if nothing else happens.
     pub(in crate::partition) fn next_warming(&self) -> Option<BootTime> {
-        let limit_bytes = self.options.resident_bytes?;
+        let limit_bytes = self.limit_bytes()?;
         if self.stopped || self.log.is_draining() || self.log.is_snapshotting() {
             return None;
         }
