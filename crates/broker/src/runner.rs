@@ -2,8 +2,8 @@
 //!
 //! One thread decides and commits, inline: a single request in flight costs one wake-up of the runner and
 //! one of the caller. Requests that come in during a sync make up the next batch. More threads do slow
-//! work: one prepares segments, which every request may come to wait for, one writes snapshots, and three read
-//! what commands wait for, or are likely to need soon. The partition decides what to do and when.
+//! work: one prepares segments, which every request may come to wait for, one writes snapshots, which they wait for
+//! if memory is short, and three read what commands wait for, or are likely to need soon. The partition decides what to do and when.
 
 mod last_will;
 mod mailbox;
@@ -481,11 +481,17 @@ impl Runner {
         }
     }
 
-    /// Waits until another thread has finished a job.
+    /// Waits until another thread has finished a job, or somebody asks for what needs no turn.
     fn wait_for_worker(&mut self) {
         let shared = self.shared.clone();
         let mut mailbox = lock(&shared.mailbox);
-        while mailbox.outcomes.is_empty() && !mailbox.worker_is_gone {
+        while mailbox.outcomes.is_empty()
+            && !mailbox.worker_is_gone
+            && mailbox.slice.is_none()
+            && mailbox.backups.is_empty()
+            && mailbox.scrubbed.is_none()
+            && mailbox.scrub_reports.is_empty()
+        {
             mailbox.runner_waits = true;
             mailbox = shared
                 .mail

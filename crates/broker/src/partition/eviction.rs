@@ -13,11 +13,13 @@ use super::loads::{Pins, page_to_log};
 /// What one turn looks at, in steps of 20 ns: about 0.15 ms.
 const TURN_STEPS: u32 = 7_500;
 
-/// A snapshot is due by memory if so much of the limit has come since the last one: otherwise what cannot leave memory would
-/// make snapshots without end.
-const CAME_SHARE: u64 = 8;
-/// And at least so much, some thousand records: a snapshot has parts that do not depend on what came.
-const CAME_BYTES_MIN: u64 = 64 << 10;
+/// A snapshot is due by memory if so much of the limit has changed since the last one, and writing has rested or the limit is
+/// passed: what cannot leave memory must not make one after the other.
+const CHANGED_SHARE: u64 = 8;
+/// Or if so much has changed, as in a queue that is being filled.
+const CHANGED_SHARE_AT_ONCE: u64 = 2;
+/// And at least so much, some thousand records: a snapshot has parts that do not depend on what changed.
+const CHANGED_BYTES_MIN: u64 = 64 << 10;
 
 /// While a snapshot is written, commands wait if records take so many times the limit.
 const WAITS_ABOVE: u64 = 2;
@@ -109,12 +111,16 @@ impl<T> Partition<T> {
     pub(super) fn is_due_by_memory(&self) -> bool {
         let is_needed = |limit_bytes| {
             let size_bytes = self.state.resident().size_bytes();
-            let came_bytes = Resident::of_records(self.effects.since_snapshot()).size_bytes();
+            let may_follow = size_bytes > limit_bytes || self.have_snapshots_rested();
+            let share = match may_follow {
+                true => CHANGED_SHARE,
+                false => CHANGED_SHARE_AT_ONCE,
+            };
+            let changed = Resident::of_records(self.effects.since_snapshot());
             size_bytes > begins_at(limit_bytes)
-                && came_bytes >= (limit_bytes / CAME_SHARE).max(CAME_BYTES_MIN)
+                && changed.size_bytes() >= (limit_bytes / share).max(CHANGED_BYTES_MIN)
         };
-        let limit_bytes = self.limit_bytes();
-        self.eviction.has_come_round && limit_bytes.is_some_and(is_needed)
+        self.eviction.has_come_round && self.limit_bytes().is_some_and(is_needed)
     }
 
     /// Whether a turn has to wait for the snapshot that is being written, because commands bring more into memory than can

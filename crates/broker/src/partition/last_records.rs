@@ -58,3 +58,50 @@ impl LastRecords {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A record for each of so many entities: the position of a record is the number of its entity.
+    fn with_entities(count: u64) -> LastRecords {
+        let mut records = LastRecords::default();
+        for number in 0..count {
+            let record = LogPosition::new(number);
+            records.of.insert(Incarnation::new(number), record);
+            records.of_all = Some(record);
+        }
+        records
+    }
+
+    fn of(records: &LastRecords, entity: u64) -> Option<u64> {
+        let record = records.of(Scope::Entity(Incarnation::new(entity)));
+        record.map(LogPosition::as_u64)
+    }
+
+    #[test]
+    fn what_is_not_durable_is_kept() {
+        let (durable, end) = (LogPosition::new(100), LogPosition::new(1000));
+        let count = 2 * KEPT_MIN as u64;
+        let mut records = with_entities(count);
+        records.forget_before(durable, end);
+        assert_eq!(of(&records, 99), None);
+        // It begins where the log is durable up to.
+        assert_eq!(of(&records, 100), Some(100));
+        assert_eq!(of(&records, count - 1), Some(count - 1));
+        assert_eq!(
+            records.of(Scope::Everything),
+            Some(LogPosition::new(count - 1))
+        );
+        records.forget_before(end, end);
+        assert_eq!(of(&records, 100), None);
+        assert_eq!(records.of(Scope::Everything), None);
+    }
+
+    #[test]
+    fn few_entities_are_forgotten_together() {
+        let mut records = with_entities(2 * KEPT_MIN as u64 - 1);
+        records.forget_before(LogPosition::new(100), LogPosition::new(1000));
+        assert_eq!(of(&records, 0), Some(0));
+    }
+}

@@ -34,7 +34,8 @@ pub enum TurnEnd {
     MoreToDecide,
     /// Every command was decided, but those that wait for copies of a topic. More is due already.
     MoreIsDue,
-    /// Nothing can be decided before a job is done: the next segment is being prepared.
+    /// Nothing can be decided before a job is done: the next segment is being prepared, or a snapshot
+    /// is being written and records take too much memory.
     WaitForJob,
 }
 
