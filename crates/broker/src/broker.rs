@@ -8,7 +8,7 @@ use bytes::Bytes;
 use kew_engine::bus::{Awaited, BusOutcome};
 use kew_engine::storage::StorageOutcome;
 use kew_engine::{Command, Incarnation, Outcome};
-use kew_log::{LogFailed, Recovery, Storage};
+use kew_log::{LogEnd, Recovery, Storage};
 use thiserror::Error;
 use tokio::sync::{Notify, oneshot, watch};
 
@@ -79,10 +79,10 @@ impl Failure {
     }
 }
 
-impl From<&LogFailed> for Failure {
-    fn from(failed: &LogFailed) -> Self {
-        let mut reason = failed.to_string();
-        let mut source = std::error::Error::source(failed);
+impl From<&LogEnd> for Failure {
+    fn from(end: &LogEnd) -> Self {
+        let mut reason = end.to_string();
+        let mut source = std::error::Error::source(end);
         while let Some(cause) = source {
             let cause_text = cause.to_string();
             // Some errors end with the text of their cause.

@@ -15,7 +15,7 @@ use kew_engine::{
     MovedBodies, Source, State, Timestamp, Turn,
 };
 use kew_log::{
-    AppendError, BatchBuilder, BeginSnapshotError, FirstFormatBody, FirstFormatLog, Log, LogFailed,
+    AppendError, BatchBuilder, BeginSnapshotError, FirstFormatBody, FirstFormatLog, Log, LogEnd,
     LogOptions, LogPosition, OpenError, ReserveError, Storage, ToDrain, replay,
 };
 use thiserror::Error;
@@ -69,7 +69,7 @@ pub enum MigrateError {
     Append(#[from] AppendError),
     /// The new log cannot be written.
     #[error("the new log cannot be written")]
-    Failed(#[from] LogFailed),
+    Failed(#[from] LogEnd),
     /// The new log refused a snapshot.
     #[error("the new log cannot be written")]
     Snapshot(#[from] BeginSnapshotError),
@@ -352,13 +352,13 @@ impl Copying {
         self.log.snapshot(Content::Shared(snapshot), live)?;
         self.run_jobs()?;
         match self.log.snapshot_error() {
-            Some(failure) => Err(LogFailed(failure.clone()).into()),
+            Some(failure) => Err(LogEnd::Failed(failure.clone()).into()),
             None => Ok(()),
         }
     }
 
     /// Carries out all jobs. Returns how many.
-    fn run_jobs(&mut self) -> Result<u64, LogFailed> {
+    fn run_jobs(&mut self) -> Result<u64, LogEnd> {
         let mut count = 0;
         while let Some(job) = self.log.next_job() {
             self.log.complete(job.run())?;

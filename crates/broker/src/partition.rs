@@ -33,7 +33,7 @@ mod upkeep;
 
 use kew_engine::{BodyLocation, Incarnation, Overview, State, Timestamp, Waste};
 use kew_log::{
-    BackupPlan, BeginBackupError, BootTime, Job, JobOutcome, Log, LogFailed, LogPosition, PinId,
+    BackupPlan, BeginBackupError, BootTime, Job, JobOutcome, Log, LogEnd, LogPosition, PinId,
 };
 use kew_planted::{Bug, is_planted};
 
@@ -133,7 +133,7 @@ impl<T> Partition<T> {
         &mut self,
         mut outcome: JobOutcome,
         replies: &mut Vec<(T, Reply)>,
-    ) -> Result<(), LogFailed> {
+    ) -> Result<(), LogEnd> {
         if let Some(bodies) = outcome.take_bodies() {
             self.take_bodies(bodies);
             return Ok(());

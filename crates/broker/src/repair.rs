@@ -18,7 +18,7 @@ use kew_engine::{
     BodyLocation, EntityName, Event, Fact, Hold, Place, SequenceNumber, Skip, State, Timestamp,
     Token,
 };
-use kew_log::{Damage, Gap, LogFailed, OpenError, Rebuilt, Salvage, Storage};
+use kew_log::{Damage, Gap, LogEnd, OpenError, Rebuilt, Salvage, Storage};
 use thiserror::Error;
 
 use self::reading::Reading;
@@ -119,7 +119,7 @@ pub enum RepairError {
     Migrate(#[from] MigrateError),
     /// The new log could not be written to.
     #[error("the repaired partition could not be opened")]
-    Commit(#[from] LogFailed),
+    Commit(#[from] LogEnd),
 }
 
 impl Repair {

@@ -340,9 +340,9 @@ impl Runner {
         if self.partition.is_stopped() {
             return;
         }
-        if let Err(failed) = self.partition.complete(outcome, &mut self.replies) {
-            tracing::error!(error = %failed, "the log failed: the partition stops");
-            self.failed.send_replace(Some(Failure::from(&failed)));
+        if let Err(end) = self.partition.complete(outcome, &mut self.replies) {
+            tracing::error!(error = %end, "the log failed: the partition stops");
+            self.failed.send_replace(Some(Failure::from(&end)));
         }
     }
 

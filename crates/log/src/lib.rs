@@ -46,8 +46,8 @@ pub use inspect::{
 };
 pub use job::{Job, JobKind, JobOutcome};
 pub use log::{
-    AppendError, BeginBackupError, BeginSnapshotError, Log, LogFailed, LogSpace, PinId,
-    Reservation, ReserveError, SegmentSpan,
+    AppendError, BeginBackupError, BeginSnapshotError, Log, LogSpace, PinId, Reservation,
+    ReserveError, SegmentSpan,
 };
 pub use options::{BATCH_SIZE_BYTES_MAX, LogOptions};
 pub use pages::{
@@ -62,7 +62,7 @@ pub use recovery::{OpenError, Recovery, TailCut};
 pub use replay::{BoxError, LateError, Replay};
 pub use salvage::{Base, Gap, Rebuilt, Rescue, Salvage};
 pub use scrub::{Scrub, ScrubCursor, ScrubDamage, Scrubbed};
-pub use seam::BootTime;
+pub use seam::{BootTime, LogEnd};
 pub use snapshot::SnapshotError;
 pub use storage::{
     Action, Fault, FaultyStorage, FileStorage, IoFailure, MemoryStorage, Repeat, Storage,

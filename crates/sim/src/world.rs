@@ -497,7 +497,7 @@ impl World {
         self.take_in(replies)?;
         match completed {
             Ok(()) => Ok(()),
-            Err(failed) => self.log_failed(&failed),
+            Err(end) => self.log_ended(&end),
         }
     }
 }

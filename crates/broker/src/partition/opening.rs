@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kew_engine::{Command, CountUnit, State, Timestamp, Turn};
 use kew_log::{
-    AppendError, BootTime, Log, LogFailed, OpenError, Recovery, Replay, ReserveError, Storage,
+    AppendError, BootTime, Log, LogEnd, OpenError, Recovery, Replay, ReserveError, Storage,
 };
 use thiserror::Error;
 
@@ -41,7 +41,7 @@ pub enum OpenPartitionError {
     Append(#[from] AppendError),
     /// A new partition's secret could not be written.
     #[error("a new partition could not be initialized")]
-    Commit(#[from] LogFailed),
+    Commit(#[from] LogEnd),
 }
 
 impl<T> Partition<T> {

@@ -46,7 +46,7 @@ impl<T> Partition<T> {
             }
             Err(ReserveError::NotPrepared) => return Err(WaitForJob),
             Err(ReserveError::NoSpace) => {}
-            Err(ReserveError::Failed(_)) => {
+            Err(ReserveError::Ended(_)) => {
                 self.stopped = true;
                 return Err(WaitForJob);
             }
@@ -95,7 +95,7 @@ impl<T> Partition<T> {
             Ok(reservation) => Ok((reservation, settlement_only(&self.log))),
             Err(ReserveError::NotPrepared) => Err(WaitForJob),
             Err(ReserveError::NoSpace) => Ok((self.nothing_reserved(), Space::None)),
-            Err(ReserveError::Failed(_)) => {
+            Err(ReserveError::Ended(_)) => {
                 self.stopped = true;
                 Err(WaitForJob)
             }

@@ -152,7 +152,7 @@ fn refused(error: BackupRefused) -> Failure {
             "the disk of the data directory is full, and a backup would keep files that can be removed; free \
              space on the disk, then try again",
         ),
-        BackupRefused::Log(BeginBackupError::Failed(_)) | BackupRefused::Stopped => Failure::new(
+        BackupRefused::Log(BeginBackupError::Ended(_)) | BackupRefused::Stopped => Failure::new(
             "stopped",
             "the server has stopped; start it again, or back up its data directory without it",
         ),

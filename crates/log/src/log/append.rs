@@ -26,7 +26,7 @@ impl Log {
         expected: LogPosition,
         batch: BatchBuilder,
     ) -> Result<LogPosition, AppendError> {
-        self.check_failed()?;
+        self.check_ended()?;
         if epoch != self.epoch {
             return Err(AppendError::StaleEpoch {
                 given: epoch,
@@ -72,7 +72,7 @@ impl Log {
     /// Call it when the log is idle and at shutdown. It does nothing while any record is not durable yet, or
     /// if nothing was appended since the last mark. It has no position: it is written beside the segments.
     pub fn mark(&mut self) -> bool {
-        let is_due = self.failed.is_none() && self.unmarked && self.durable == self.end;
+        let is_due = self.ended.is_none() && self.unmarked && self.durable == self.end;
         if is_due {
             self.is_mark_staged = true;
             self.unmarked = false;
@@ -87,7 +87,7 @@ impl Log {
     pub fn beat(&mut self) -> bool {
         let free_bytes = self.active.limit().as_u64() - self.end.as_u64();
         let has_room = free_bytes >= BEAT_RECORD_SIZE + ROLL_RECORD_SIZE;
-        let is_due = self.failed.is_none() && self.durable == self.end && has_room;
+        let is_due = self.ended.is_none() && self.durable == self.end && has_room;
         if is_due {
             self.stage_batch(vec![0; RECORD_HEADER_SIZE], self.time_ms);
         }

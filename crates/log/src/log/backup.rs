@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::{Log, LogFailed};
-use crate::LogPosition;
+use super::Log;
 use crate::backup::{BackupPlan, PlannedPages, PlannedSegment};
 use crate::job::Unneeded;
 use crate::segment::Segment;
+use crate::{LogEnd, LogPosition};
 
 /// Identifies a pin among those of one open log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub enum BeginBackupError {
     Full,
     /// The log has stopped.
     #[error(transparent)]
-    Failed(#[from] LogFailed),
+    Ended(#[from] LogEnd),
 }
 
 /// The pins of a log. There is one at most.
@@ -102,7 +102,7 @@ impl Log {
     /// Begins a backup of everything that is durable now. The files of its plan stay until
     /// [`Log::end_backup`], or until the disk is full.
     pub fn begin_backup(&mut self) -> Result<(PinId, BackupPlan), BeginBackupError> {
-        self.check_failed()?;
+        self.check_ended()?;
         if self.is_draining() {
             return Err(BeginBackupError::Full);
         }

@@ -2,8 +2,7 @@
 
 use thiserror::Error;
 
-use crate::storage::IoFailure;
-use crate::{Epoch, LogPosition};
+use crate::{Epoch, LogEnd, LogPosition};
 
 /// Why there is no room for a batch.
 #[derive(Clone, Debug, Error)]
@@ -16,7 +15,7 @@ pub enum ReserveError {
     NotPrepared,
     /// The log has stopped.
     #[error(transparent)]
-    Failed(#[from] LogFailed),
+    Ended(#[from] LogEnd),
 }
 
 /// Why a batch was not staged. Nothing changed.
@@ -48,14 +47,8 @@ pub enum AppendError {
     },
     /// The log has stopped.
     #[error(transparent)]
-    Failed(#[from] LogFailed),
+    Ended(#[from] LogEnd),
 }
-
-/// The log has stopped for good because the storage failed. Only a new open can find out what is durable
-/// beyond the last reported position.
-#[derive(Clone, Debug, Error)]
-#[error("the log has stopped: {0}")]
-pub struct LogFailed(#[source] pub IoFailure);
 
 /// Why no snapshot was begun.
 #[derive(Clone, Debug, Error)]
@@ -65,5 +58,5 @@ pub enum BeginSnapshotError {
     Busy,
     /// The log has stopped.
     #[error(transparent)]
-    Failed(#[from] LogFailed),
+    Ended(#[from] LogEnd),
 }

@@ -29,11 +29,11 @@ use crate::recovery::{self, FoundBallast, OpenError, Recovered, Recovery};
 use crate::replay::Ignore;
 use crate::segment::{Recycled, Salts, Segment};
 use crate::storage::{IoFailure, Storage};
-use crate::{Epoch, LogId, LogOptions, LogPosition, Replay};
+use crate::{Epoch, LogEnd, LogId, LogOptions, LogPosition, Replay};
 
 pub use backup::{BeginBackupError, PinId};
 use drain::Drain;
-pub use error::{AppendError, BeginSnapshotError, LogFailed, ReserveError};
+pub use error::{AppendError, BeginSnapshotError, ReserveError};
 pub use inventory::{LogSpace, SegmentSpan};
 use prepare::Successor;
 use reclaim::Reclaim;
@@ -49,7 +49,7 @@ pub struct Log {
     chain_start: u32,
     epoch: Epoch,
     salts: Salts,
-    failed: Option<LogFailed>,
+    ended: Option<LogEnd>,
 
     /// By the position of the first record. The last one is appended to.
     segments: BTreeMap<LogPosition, Arc<Segment>>,
@@ -151,7 +151,7 @@ impl Log {
             chain_start: id.chain_start(),
             epoch: recovery.epoch,
             salts,
-            failed: None,
+            ended: None,
             segments: segments
                 .into_iter()
                 .map(|segment| (segment.first(), segment))
@@ -204,7 +204,7 @@ impl Log {
 
     /// The next job that no answer waits for.
     pub fn next_background_job(&mut self) -> Option<Job> {
-        if self.failed.is_some() {
+        if self.ended.is_some() {
             return None;
         }
         let task = self.next_file_task()?;
@@ -223,16 +223,16 @@ impl Log {
     }
 
     /// Commits everything staged, on this thread. Does nothing while another commit is under way.
-    pub fn run_commit(&mut self) -> Result<(), LogFailed> {
+    pub fn run_commit(&mut self) -> Result<(), LogEnd> {
         match self.next_commit() {
             Some(commit) => self.complete(JobOutcome(Outcome::Commit(commit.run()))),
-            None => self.check_failed(),
+            None => self.check_ended(),
         }
     }
 
     /// Takes the outcome of a job.
-    pub fn complete(&mut self, outcome: JobOutcome) -> Result<(), LogFailed> {
-        self.check_failed()?;
+    pub fn complete(&mut self, outcome: JobOutcome) -> Result<(), LogEnd> {
+        self.check_ended()?;
         let failure = match outcome.0 {
             Outcome::Commit(result) => self.commit_done(result),
             Outcome::Prepare(prepared) => {
@@ -248,9 +248,9 @@ impl Log {
             Outcome::Read(_) | Outcome::Load(_) => None,
         };
         if let Some(failure) = failure {
-            self.failed = Some(LogFailed(failure));
+            self.ended = Some(LogEnd::Failed(failure));
         }
-        self.check_failed()
+        self.check_ended()
     }
 
     /// Makes the log try again to prepare a segment and its ballast, after the disk was full.
@@ -295,8 +295,8 @@ impl Log {
     }
 
     /// Why the log has stopped, if it has.
-    pub fn failed(&self) -> Option<&LogFailed> {
-        self.failed.as_ref()
+    pub fn ended(&self) -> Option<&LogEnd> {
+        self.ended.as_ref()
     }
 
     /// Whether something is staged that no commit has taken yet.
@@ -312,12 +312,12 @@ impl Log {
 
 /// Commits.
 impl Log {
-    fn check_failed(&self) -> Result<(), LogFailed> {
-        self.failed.clone().map_or(Ok(()), Err)
+    fn check_ended(&self) -> Result<(), LogEnd> {
+        self.ended.clone().map_or(Ok(()), Err)
     }
 
     fn next_commit(&mut self) -> Option<Commit> {
-        if self.failed.is_some() || self.committing.is_some() || !self.has_staged() {
+        if self.ended.is_some() || self.committing.is_some() || !self.has_staged() {
             return None;
         }
         self.committing = Some(self.end);

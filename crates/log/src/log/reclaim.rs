@@ -186,7 +186,7 @@ impl Log {
         &mut self,
         live: BTreeSet<LogPosition>,
     ) -> Result<bool, BeginSnapshotError> {
-        self.check_failed()?;
+        self.check_ended()?;
         if self.reclaim.pending.is_some() {
             return Err(BeginSnapshotError::Busy);
         }

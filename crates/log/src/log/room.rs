@@ -44,7 +44,7 @@ impl Log {
         let reserved = self.reserve_with(least, kept);
         self.wanted_room_bytes = match reserved {
             Err(ReserveError::NotPrepared) => least,
-            Ok(_) | Err(ReserveError::NoSpace | ReserveError::Failed(_)) => 0,
+            Ok(_) | Err(ReserveError::NoSpace | ReserveError::Ended(_)) => 0,
         };
         reserved
     }
@@ -63,7 +63,7 @@ impl Log {
 
     /// Whether there may be room for new messages at all.
     fn check_reserve(&mut self) -> Result<(), ReserveError> {
-        self.check_failed()?;
+        self.check_ended()?;
         if self.is_draining() {
             return Err(ReserveError::NoSpace);
         }
@@ -78,7 +78,7 @@ impl Log {
     }
 
     fn reserve_with(&mut self, least: u64, kept: u64) -> Result<Reservation, ReserveError> {
-        self.check_failed()?;
+        self.check_ended()?;
         if self.free_room(kept) < least {
             match &self.successor {
                 Successor::Ready(_) => {

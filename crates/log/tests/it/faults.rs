@@ -68,7 +68,7 @@ fn at_every_call(fault: Fault, repeat: Repeat, check: impl Fn(u64, Result<(), St
 fn an_error_of_the_disk_stops_the_log_and_loses_nothing() {
     for repeat in [Repeat::Once, Repeat::Sticky] {
         at_every_call(Fault::Eio, repeat, |_, result| match result {
-            Ok(()) | Err(Stop::Failed(_) | Stop::Open(OpenError::Io(_))) => {}
+            Ok(()) | Err(Stop::Ended(_) | Stop::Open(OpenError::Io(_))) => {}
             Err(other) => panic!("{other:?}"),
         });
     }
@@ -79,7 +79,7 @@ fn a_full_disk_loses_nothing() {
     for repeat in [Repeat::Once, Repeat::Sticky] {
         at_every_call(Fault::Enospc, repeat, |_, result| match result {
             Ok(())
-            | Err(Stop::NoSpace | Stop::Failed(_))
+            | Err(Stop::NoSpace | Stop::Ended(_))
             | Err(Stop::Open(OpenError::Io(_) | OpenError::NoSpace { .. })) => {}
             Err(other) => panic!("{other:?}"),
         });
@@ -126,7 +126,7 @@ fn a_failed_sync_is_never_retried_and_nothing_more_is_durable() {
     assert_eq!(node.log.durable(), durable);
     assert!(node.log.next_job().is_none());
     assert!(node.log.run_commit().is_err());
-    assert!(matches!(node.log.reserve(), Err(ReserveError::Failed(_))));
+    assert!(matches!(node.log.reserve(), Err(ReserveError::Ended(_))));
     assert!(!node.log.mark());
     // The pages of the failed sync are lost in a power cut, and the log is still intact.
     let disk = storage.crash(&mut |_| 0);

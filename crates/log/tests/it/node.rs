@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use kew_log::{
-    BatchBuilder, Body, BodyLocation, BoxError, FaultyStorage, Job, Log, LogFailed, LogOptions,
+    BatchBuilder, Body, BodyLocation, BoxError, FaultyStorage, Job, Log, LogEnd, LogOptions,
     LogPosition, OpenError, PageContent, PageNumber, Recovery, Replay, Reservation, ReserveError,
     ToDrain, verify,
 };
@@ -165,14 +165,14 @@ impl Told {
 #[derive(Debug)]
 #[expect(dead_code, reason = "shown when a test fails")]
 pub(crate) enum Stop {
-    Failed(LogFailed),
+    Ended(LogEnd),
     Open(OpenError),
     NoSpace,
 }
 
-impl From<LogFailed> for Stop {
-    fn from(failed: LogFailed) -> Self {
-        Self::Failed(failed)
+impl From<LogEnd> for Stop {
+    fn from(end: LogEnd) -> Self {
+        Self::Ended(end)
     }
 }
 
@@ -235,7 +235,7 @@ impl Node {
                 Ok(reservation) => break reservation,
                 Err(ReserveError::NotPrepared) => self.background()?,
                 Err(ReserveError::NoSpace) => return Err(Stop::NoSpace),
-                Err(ReserveError::Failed(failed)) => return Err(failed.into()),
+                Err(ReserveError::Ended(end)) => return Err(end.into()),
             }
         };
         self.send_in(reservation, end, told);
@@ -271,7 +271,7 @@ impl Node {
                 Ok(reservation) => return Ok(reservation),
                 Err(ReserveError::NotPrepared) => self.background()?,
                 Err(ReserveError::NoSpace) => return Err(Stop::NoSpace),
-                Err(ReserveError::Failed(failed)) => return Err(failed.into()),
+                Err(ReserveError::Ended(end)) => return Err(end.into()),
             }
         }
     }

@@ -167,7 +167,7 @@ fn a_log_of_many_segments_needs_few_descriptors() {
         }
         assert!(appended.len() < 1000);
     }
-    assert!(log.is_short_of_descriptors() && log.failed().is_none());
+    assert!(log.is_short_of_descriptors() && log.ended().is_none());
     let failed = read(&log, first).unwrap_err();
     assert!(
         matches!(&failed, BodyError::Io(failure) if failure.is_no_descriptor()),

@@ -426,8 +426,8 @@ fn use_full_disk(host: &mut Host) -> Result<(), Violation> {
         }
     }
     if host.partition().is_stopped() {
-        let failed = host.partition().log().failed();
-        return broken(format!("it stopped: {failed:?}"));
+        let ended = host.partition().log().ended();
+        return broken(format!("it stopped: {ended:?}"));
     }
     if host.clients.busy() == busy {
         return broken(format!("{count} messages found room on a full disk"));

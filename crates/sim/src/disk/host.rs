@@ -364,7 +364,7 @@ impl Host {
                 promise: "liveness",
                 seen: format!(
                     "stopped without a fault: {:?}",
-                    self.partition.log().failed()
+                    self.partition.log().ended()
                 ),
             });
         }

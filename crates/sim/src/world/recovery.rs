@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kew_broker::{Admission, Clock, Partition, Rejection, Rotation, TurnEnd};
 use kew_engine::Timestamp;
-use kew_log::{LogFailed, LogPosition, Recovery, TablePage, read_table};
+use kew_log::{LogEnd, LogPosition, Recovery, TablePage, read_table};
 use kew_planted::Seam;
 
 use super::{World, secret};
@@ -15,8 +15,8 @@ use crate::rare::Rare;
 use crate::seam::{self, Disk, altered};
 
 impl World {
-    /// A job failed: the machine died during it, or a call failed and the process must stop.
-    pub(super) fn log_failed(&mut self, failed: &LogFailed) -> Result<(), Violation> {
+    /// The log has ended in a job: the machine died during it, or a call failed and the process must stop.
+    pub(super) fn log_ended(&mut self, end: &LogEnd) -> Result<(), Violation> {
         if let Some(crash) = self.death() {
             let rare = match crash {
                 Crash::Kill => Rare::KillInJob,
@@ -26,10 +26,7 @@ impl World {
             return self.crash(crash);
         }
         if !self.call_may_fail {
-            return violated!(
-                promise::LIVENESS,
-                "the log failed without a fault: {failed}"
-            );
+            return violated!(promise::LIVENESS, "the log failed without a fault: {end}");
         }
         self.report.rare.note(Rare::StoppedByFailedCall);
         self.check_stopped()?;
