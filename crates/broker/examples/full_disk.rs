@@ -44,7 +44,7 @@ impl Measured {
                 let took = began.elapsed();
                 self.partition.complete(outcome, &mut replies)?;
                 if is_snapshot {
-                    let written = self.partition.log().last_snapshot_written_bytes();
+                    let written = self.partition.log().snapshots().written_bytes;
                     self.snapshots.0 += 1;
                     self.snapshots.1 += written.unwrap_or_default();
                     self.snapshots.2 += took;

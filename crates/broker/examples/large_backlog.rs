@@ -155,7 +155,7 @@ fn measure(m: &mut Measured, count: usize) -> Result<(), Failure> {
         }
     }
     m.print("receive", held.len());
-    while m.partition.log().is_snapshotting() {
+    while m.partition.log().snapshots().is_under_way {
         m.ask(Vec::new())?;
     }
     // A step that visits all of them, far apart.
@@ -169,7 +169,7 @@ fn measure(m: &mut Measured, count: usize) -> Result<(), Failure> {
         m.ask(few.to_vec())?;
     }
     m.print("delete in random order", length / 8);
-    while m.partition.log().is_snapshotting() {
+    while m.partition.log().snapshots().is_under_way {
         m.ask(Vec::new())?;
     }
     let before = used();
@@ -184,10 +184,10 @@ fn measure(m: &mut Measured, count: usize) -> Result<(), Failure> {
         m.ask(few.to_vec())?;
     }
     m.print("delete in random order during a snapshot", length / 8);
-    while m.partition.log().is_snapshotting() {
+    while m.partition.log().snapshots().is_under_way {
         m.ask(Vec::new())?;
     }
-    let written_bytes = m.partition.log().last_snapshot_written_bytes();
+    let written_bytes = m.partition.log().snapshots().written_bytes;
     println!(
         "snapshot: written in {:?}, {} bytes",
         began.elapsed(),

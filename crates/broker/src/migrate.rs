@@ -16,7 +16,7 @@ use kew_engine::{
 };
 use kew_log::{
     AppendError, BatchBuilder, BeginSnapshotError, FirstFormatBody, FirstFormatLog, Log, LogEnd,
-    LogOptions, LogPosition, OpenError, ReserveError, Storage, ToDrain, replay,
+    LogOptions, LogPosition, Need, OpenError, ReserveError, Storage, ToDrain, replay,
 };
 use thiserror::Error;
 
@@ -305,7 +305,7 @@ impl Copying {
         let command = Command::MoveBodies { bodies };
         let needed = command.describe().writes.size_bytes_max(&self.state);
         let reservation = loop {
-            match self.log.reserve_room(needed) {
+            match self.log.reserve(Need::grow(needed)) {
                 Ok(reservation) => break reservation,
                 Err(ReserveError::NotPrepared) if self.run_jobs()? > 0 => {}
                 Err(error) => return Err(error.into()),
@@ -316,8 +316,7 @@ impl Copying {
         let mut writing = Writing { batch, condition };
         let decision = Turn::new(&mut self.state, self.now, &mut writing).decide(command);
         assert!(decision.result.is_ok(), "a move is never refused");
-        self.log
-            .append(reservation.epoch, reservation.position, writing.batch)?;
+        self.log.append(reservation, writing.batch)?;
         self.log.run_commit()?;
         self.run_jobs()?;
         Ok(())
@@ -351,7 +350,7 @@ impl Copying {
         let snapshot = snapshot.expect("so many steps gather all of a state");
         self.log.snapshot(Content::Shared(snapshot), live)?;
         self.run_jobs()?;
-        match self.log.snapshot_error() {
+        match self.log.snapshots().failed {
             Some(failure) => Err(LogEnd::Failed(failure.clone()).into()),
             None => Ok(()),
         }

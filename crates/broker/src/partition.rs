@@ -143,11 +143,11 @@ impl<T> Partition<T> {
             return Ok(());
         }
         let durable_before = self.log.durable();
-        let was_snapshotting = self.log.is_snapshotting();
+        let was_snapshotting = self.log.snapshots().is_under_way;
         let completed = self.log.complete(outcome);
         self.note_descriptors();
-        if was_snapshotting && !self.log.is_snapshotting() {
-            if self.log.snapshot_error().is_some() {
+        if was_snapshotting && !self.log.snapshots().is_under_way {
+            if self.log.snapshots().failed.is_some() {
                 self.snapshot_retry_at = self.now.boot.plus_ms(SPACE_RETRY_INTERVAL_MS);
             } else if completed.is_ok() {
                 self.snapshot_written();

@@ -14,7 +14,7 @@ use crate::segment::{self, Salts, Source};
 use crate::storage::Storage;
 use crate::survey::Survey;
 use crate::{
-    BatchBuilder, BoxError, FaultyStorage, Gap, Log, LogOptions, OpenError, Recovery, Rescue,
+    BatchBuilder, BoxError, FaultyStorage, Gap, Log, LogOptions, Need, OpenError, Recovery, Rescue,
     Salvage,
 };
 
@@ -120,13 +120,11 @@ impl Node {
     }
 
     fn append(&mut self, word: &str) {
-        let reservation = self.log.reserve().unwrap();
+        let reservation = self.log.reserve(Need::grow(0)).unwrap();
         let mut batch = BatchBuilder::at(reservation.position);
         batch.push_body(&[7; 1000]);
         batch.push_event(word.as_bytes());
-        self.log
-            .append(reservation.epoch, reservation.position, batch)
-            .unwrap();
+        self.log.append(reservation, batch).unwrap();
         self.jobs();
         self.words.push((word.to_owned(), self.log.end()));
     }

@@ -45,10 +45,7 @@ pub use inspect::{
     Damage, PageFileReport, Report, SegmentReport, SegmentState, SnapshotReport, inspect, verify,
 };
 pub use job::{Job, JobKind, JobOutcome};
-pub use log::{
-    AppendError, BeginBackupError, BeginSnapshotError, Log, LogSpace, PinId, Reservation,
-    ReserveError, SegmentSpan,
-};
+pub use log::{BeginBackupError, Log, LogSpace, PinId, SegmentSpan};
 pub use options::{BATCH_SIZE_BYTES_MAX, LogOptions};
 pub use pages::{
     GroupReader, ManifestError, PageAppender, PageContent, PageDamage, PageError, PageFileDamage,
@@ -62,7 +59,10 @@ pub use recovery::{OpenError, Recovery, TailCut};
 pub use replay::{BoxError, LateError, Replay};
 pub use salvage::{Base, Gap, Rebuilt, Rescue, Salvage};
 pub use scrub::{Scrub, ScrubCursor, ScrubDamage, Scrubbed};
-pub use seam::{BootTime, LogEnd};
+pub use seam::{
+    AppendError, BeginSnapshotError, BootTime, FullLimits, LogEnd, LogLimits, Need, Reservation,
+    ReserveError, SnapshotStatus, Urgency,
+};
 pub use snapshot::SnapshotError;
 pub use storage::{
     Action, Fault, FaultyStorage, FileStorage, IoFailure, MemoryStorage, Repeat, Storage,

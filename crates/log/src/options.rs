@@ -25,8 +25,8 @@ pub struct LogOptions {
     pub batch_size_max_bytes: u64,
     /// The least room for a batch. With less, the log continues in the next segment.
     pub turn_space_min_bytes: u64,
-    /// Space that only [`Log::reserve_for_settlement`](crate::Log::reserve_for_settlement) may
-    /// use while no further segment is prepared, so that a full disk can be drained.
+    /// Space that only a batch of [`Urgency::Free`](crate::Urgency::Free) may use while no further segment is
+    /// prepared, so that a full disk can be drained.
     pub settlement_reserve_bytes: u64,
     /// How many retired segments are kept for reuse.
     pub recycled_segments_max: usize,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::format::{RECORD_HEADER_SIZE, RecordHeader, SEGMENT_HEADER_SIZE, content_crc};
 use crate::replay::Ignore;
-use crate::{BatchBuilder, FaultyStorage, Log, Salvage};
+use crate::{BatchBuilder, FaultyStorage, Log, Need, Salvage};
 
 const SEGMENT: &str = "segment-00000000000000000001";
 
@@ -19,12 +19,11 @@ fn written() -> (FaultyStorage, Vec<u64>) {
     let (mut log, _) = Log::open(Arc::new(storage.clone()), options, 3, &mut Ignore).unwrap();
     let mut positions = Vec::new();
     for _ in 0..3 {
-        let reservation = log.reserve().unwrap();
+        let reservation = log.reserve(Need::grow(0)).unwrap();
         positions.push(reservation.position.as_u64());
         let mut batch = BatchBuilder::at(reservation.position);
         batch.push_event(b"event");
-        log.append(reservation.epoch, reservation.position, batch)
-            .unwrap();
+        log.append(reservation, batch).unwrap();
         log.run_commit().unwrap();
     }
     (storage, positions)

@@ -402,7 +402,7 @@ impl World {
         rare.note_if(end == TurnEnd::WaitForJob, Rare::WaitedForSegment);
         rare.note_if(has_moved, Rare::BodiesMoved);
         rare.note_if(self.partition.warmed_count() > 0, Rare::RunWarmed);
-        let is_full = self.partition.log().is_draining();
+        let is_full = self.partition.log().limits().full.is_some();
         rare.note_if(has_moved && is_full, Rare::BodiesMovedOnFullDisk);
         let is_snapshotting = self.jobs.iter().any(|job| job.kind() == JobKind::Snapshot);
         rare.note_if(is_snapshotting && decided > 0, Rare::DecidedDuringSnapshot);
@@ -472,11 +472,11 @@ impl World {
         let outcome = seam::carry_out(job);
         self.device.set_unreadable(false);
         let mut replies = Vec::new();
-        let was_snapshotting = self.partition.log().is_snapshotting();
+        let was_snapshotting = self.partition.log().snapshots().is_under_way;
         let completed = self.partition.complete(outcome, &mut replies);
         self.note_load(before, fails);
         let log = self.partition.log();
-        let is_begun = log.is_snapshotting() && !was_snapshotting;
+        let is_begun = log.snapshots().is_under_way && !was_snapshotting;
         let is_ahead = is_begun && log.durable() < log.end();
         self.report.rare.note_if(is_ahead, Rare::SnapshotAhead);
         self.pass(&mut replies);

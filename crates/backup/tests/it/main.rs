@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use kew_backup::{Backup, BackupError, Phase, Progress, Source, Taken, take};
 use kew_log::{
-    BackupPlan, BatchBuilder, BoxError, FileStorage, Log, LogOptions, LogPosition, Replay,
+    BackupPlan, BatchBuilder, BoxError, FileStorage, Log, LogOptions, LogPosition, Need, Replay,
     plan_backup, replay,
 };
 
@@ -72,12 +72,11 @@ impl Place {
             while let Some(job) = log.next_background_job() {
                 log.complete(job.run()).unwrap();
             }
-            let reservation = log.reserve().unwrap();
+            let reservation = log.reserve(Need::grow(0)).unwrap();
             let mut batch = BatchBuilder::at(reservation.position);
             batch.push_body(&[7; 50_000]);
             batch.push_event(b"one");
-            log.append(reservation.epoch, reservation.position, batch)
-                .unwrap();
+            log.append(reservation, batch).unwrap();
             log.run_commit().unwrap();
         }
         let live = log.segments().map(|segment| segment.first).collect();

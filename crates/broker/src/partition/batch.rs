@@ -15,7 +15,7 @@ use super::to_log;
 /// The events and bodies that a turn writes, and the entities they touch.
 pub(super) struct Batch {
     pub(super) builder: BatchBuilder,
-    position: LogPosition,
+    pub(super) position: LogPosition,
     /// Bodies that this turn's answers need. The log may drop them from memory in the meantime.
     pub(super) pinned: HashMap<BodyLocation, Bytes>,
     pub(super) entities: Vec<Incarnation>,

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use kew_engine::{BodyCursor, Command, FoundBodies, Group, MovedBodies, RunId};
-use kew_log::{BootTime, Job, LogPosition};
+use kew_log::{BootTime, FullLimits, Job, LogPosition};
 
 use self::piece::Reading;
 use super::Partition;
@@ -225,7 +225,7 @@ fn share_per_mille(seen: &Seen) -> u64 {
 impl<T> Partition<T> {
     /// Chooses a segment to evacuate, if space is too much. Returns whether there is one.
     pub(super) fn choose_victim(&mut self, now: BootTime, look: &Look, is_idle: bool) -> bool {
-        let is_full = self.log.is_draining();
+        let full = self.log.limits().full;
         let excess_per_mille = self.excess_per_mille(look);
         let most_per_mille = match is_idle {
             true => IDLE_EXCESS_PER_MILLE,
@@ -237,9 +237,9 @@ impl<T> Partition<T> {
         evacuation.unreadable.retain(known);
         evacuation.put_off.retain(|first, _| known(first));
         evacuation.excess_per_mille = excess_per_mille;
-        let is_too_much = is_full || excess_per_mille > most_per_mille;
+        let is_too_much = full.is_some() || excess_per_mille > most_per_mille;
         if is_too_much && self.maintenance.evacuation.victim.is_none() {
-            let victim = self.cheapest(now, look, is_full);
+            let victim = self.cheapest(now, look, full);
             let evacuation = &mut self.maintenance.evacuation;
             evacuation.victim = victim;
             evacuation.step_at = Some(now);
@@ -256,7 +256,7 @@ impl<T> Partition<T> {
         space_bytes.saturating_mul(1000) / self.state.live_bytes().max(1)
     }
 
-    fn cheapest(&self, now: BootTime, look: &Look, is_full: bool) -> Option<Victim> {
+    fn cheapest(&self, now: BootTime, look: &Look, full: Option<FullLimits>) -> Option<Victim> {
         let end = self.log.end().as_u64();
         let open_unit = self.state.units_around(&(end..end + 1));
         let evacuation = &self.maintenance.evacuation;
@@ -272,7 +272,7 @@ impl<T> Partition<T> {
                 && positions.end <= open_unit.start
                 && !evacuation.unreadable.contains(&first)
                 && !is_put_off(&first)
-                && self.is_worth_moving(seen, is_full);
+                && self.is_worth_moving(seen, full);
             is_victim.then(|| (share_per_mille(seen), first, positions))
         });
         let (_, first, positions) = candidates.min_by_key(|(share, first, _)| (*share, *first))?;
@@ -286,15 +286,13 @@ impl<T> Partition<T> {
         })
     }
 
-    fn is_worth_moving(&self, seen: &Seen, is_full: bool) -> bool {
+    fn is_worth_moving(&self, seen: &Seen, full: Option<FullLimits>) -> bool {
         let evacuation = &self.maintenance.evacuation;
         let share = share_per_mille(seen);
-        if is_full {
+        if let Some(full) = full {
             // The bodies of one victim have room in half of a small segment.
-            let is_little = seen.live_bytes <= self.log.settlement_size_bytes_max() / 2;
-            return share < FULL_VICTIM_SHARE_PER_MILLE_MAX
-                && is_little
-                && self.log.takes_moved_bodies();
+            let is_little = seen.live_bytes <= full.batch_size_bytes_max / 2;
+            return share < FULL_VICTIM_SHARE_PER_MILLE_MAX && is_little && full.takes_moves;
         }
         let most = match evacuation.excess_per_mille > FAR_EXCESS_PER_MILLE {
             true => FAR_VICTIM_SHARE_PER_MILLE_MAX,
@@ -319,7 +317,7 @@ impl<T> Partition<T> {
             return;
         };
         let mut pace = evacuation.pace(self.active_at, piece_bytes);
-        if self.log.is_snapshotting() {
+        if self.log.snapshots().is_under_way {
             // A change to what the snapshot has copies it: the bodies of a piece may lie in many runs.
             pace = pace.max(now.plus_ms(PACE_MS));
         }
@@ -331,9 +329,9 @@ impl<T> Partition<T> {
             self.end_search(now);
             return;
         };
-        let size_bytes_max = match self.log.is_draining() {
-            true => piece_bytes.min(self.log.settlement_size_bytes_max() / 4),
-            false => piece_bytes,
+        let size_bytes_max = match self.log.limits().full {
+            Some(full) => piece_bytes.min(full.batch_size_bytes_max / 4),
+            None => piece_bytes,
         };
         let size = (PIECE_STEPS, size_bytes_max);
         let found = (self.state).bodies_in(&victim.positions, cursor, size, &victim.moved);

@@ -36,7 +36,7 @@ pub(super) fn begins_at(limit_bytes: u64) -> u64 {
 /// Where a copy is damaged, memory may have what the next snapshot needs to mend it. A run that is on no page alone may get
 /// another one from a snapshot that is under way. A full disk changes nothing: the next snapshot copies the page.
 pub(super) fn may_leave(log: &Log, page: PageNumber, leaving: Leaving) -> bool {
-    let is_settled = || !log.is_snapshotting();
+    let is_settled = || !log.snapshots().is_under_way;
     let is_whole = || log.has_whole(page_to_log(page));
     let mut may = match leaving {
         Leaving::Copies => is_whole(),
@@ -103,7 +103,7 @@ impl<T> Partition<T> {
     /// follows the other, as on a slow disk, both hands come round in between.
     pub(super) fn lets_snapshot_begin(&self) -> bool {
         let has_come_round = self.eviction.has_come_round || !self.is_evicting();
-        self.log.is_draining() || has_come_round && !self.is_looking_for_pages()
+        self.is_full() || has_come_round && !self.is_looking_for_pages()
     }
 
     /// Whether a snapshot is due so that what came since the last one can leave memory: the hand has come round, and records
@@ -126,7 +126,7 @@ impl<T> Partition<T> {
     /// Whether a turn has to wait for the snapshot that is being written, because commands bring more into memory than can
     /// leave it. So memory is bounded also on a slow disk. Not while it is gathered, which turns do.
     pub(super) fn waits_for_memory(&self) -> bool {
-        let is_written = self.log.is_snapshotting() && !self.is_gathering();
+        let is_written = self.log.snapshots().is_under_way && !self.is_gathering();
         let size_bytes = self.state.resident().size_bytes();
         let limit_bytes = self.limit_bytes();
         let is_too_much = |limit_bytes: u64| {

@@ -169,18 +169,18 @@ impl<T> Partition<T> {
     /// Writes a snapshot if two more would free enough. Returns whether it is not done yet. On a full disk
     /// `make_space` does this.
     fn free_segments(&mut self, now: BootTime, look: Look, is_idle: bool) -> bool {
-        if self.log.is_draining() {
+        if self.is_full() {
             return false;
         }
         if look.freeable_bytes <= self.worth_a_snapshot_bytes(is_idle) {
             return false;
         }
         let from = self.maintenance.snapshot_from.max(self.snapshot_retry_at);
-        if self.log.is_snapshotting() || !from.has_passed(now) {
+        if self.log.snapshots().is_under_way || !from.has_passed(now) {
             return true;
         }
         // The beat makes the second snapshot differ from the first.
-        if self.log.bytes_since_snapshot() == 0 {
+        if self.log.snapshots().bytes_since == 0 {
             return self.log.beat();
         }
         self.snapshot_to_free(now, look.live);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kew_engine::{Command, CountUnit, State, Timestamp, Turn};
 use kew_log::{
-    AppendError, BootTime, Log, LogEnd, OpenError, Recovery, Replay, ReserveError, Storage,
+    AppendError, BootTime, Log, LogEnd, Need, OpenError, Recovery, Replay, ReserveError, Storage,
 };
 use thiserror::Error;
 
@@ -141,7 +141,7 @@ impl<T> Partition<T> {
     }
 
     fn initialize(&mut self, secret: [u8; 16], wall: Timestamp) -> Result<(), OpenPartitionError> {
-        let reservation = self.log.reserve()?;
+        let reservation = self.log.reserve(Need::grow(0))?;
         let mut batch = Batch::at(reservation.position, wall);
         let mut journal = Writing {
             batch: &mut batch,
@@ -154,8 +154,7 @@ impl<T> Partition<T> {
         };
         let decision = Turn::new(&mut self.state, wall, &mut journal).decide(command);
         assert!(decision.result.is_ok(), "the partition had no secret");
-        self.log
-            .append(reservation.epoch, reservation.position, batch.builder)?;
+        self.log.append(reservation, batch.builder)?;
         Ok(self.log.run_commit()?)
     }
 }

@@ -1,10 +1,10 @@
 //! Reserves room in the log for a turn; on a full disk, only for commands that free messages.
 
 use kew_engine::bus::DUE_SIZE_BYTES_MAX;
-use kew_log::{BootTime, Log, Reservation, ReserveError};
+use kew_log::{BootTime, Need, Reservation, ReserveError};
 
 use super::Partition;
-use super::space::{SETTLEMENT_TICK_BUDGET, Space};
+use super::space::{Space, due_bytes_on_full_disk};
 use crate::Waiting;
 
 /// Nothing can be decided before a job is done.
@@ -19,16 +19,14 @@ impl<T> Partition<T> {
         self.log.keep_for_draining(to_drain);
     }
 
-    /// Reserves room for due events and at least the first command.
+    /// Reserves room for due events and at least the first command. A turn without a reservation writes nothing.
     pub(super) fn reserve(
         &mut self,
         now: BootTime,
         commands: &mut impl Waiting<T>,
-    ) -> Result<(Reservation, Space), WaitForJob> {
+    ) -> Result<(Option<Reservation>, Space), WaitForJob> {
         let first = self.lanes.front_mut().or_else(|| commands.front_mut());
-        let plenty = Space::Plenty {
-            due_budget: self.options.due_budget,
-        };
+        let plenty = Space::plenty(self.log.limits(), self.options.due_budget);
         let first = first.map_or(0, |command| {
             plenty.needed_bytes(&command.describe(), &self.state)
         });
@@ -37,12 +35,12 @@ impl<T> Partition<T> {
         let first = first.min(plenty.turn_bytes());
         let due_bytes = u64::from(self.options.tick_budget) * DUE_SIZE_BYTES_MAX;
         let aside_bytes = self.quarantine_size_bytes();
-        let reserved = self.log.reserve_room(first + due_bytes + aside_bytes);
-        match reserved {
+        let need = Need::grow(first + due_bytes + aside_bytes);
+        match self.log.reserve(need) {
             Ok(reservation) => {
                 self.space_retry_at = None;
                 self.is_without_room = false;
-                return Ok((reservation, plenty));
+                return Ok((Some(reservation), plenty));
             }
             Err(ReserveError::NotPrepared) => return Err(WaitForJob),
             Err(ReserveError::NoSpace) => {}
@@ -60,21 +58,19 @@ impl<T> Partition<T> {
     fn reserve_for_settlement(
         &mut self,
         commands: &mut impl Waiting<T>,
-    ) -> Result<(Reservation, Space), WaitForJob> {
-        let interval_bytes = self.log.drain_interval_bytes();
-        if self.log.is_snapshotting() && self.log.bytes_since_snapshot() >= interval_bytes {
+    ) -> Result<(Option<Reservation>, Space), WaitForJob> {
+        let limits = self.log.limits();
+        let full = limits
+            .full
+            .expect("a log that has no space says what it takes");
+        let snapshots = self.log.snapshots();
+        if snapshots.is_under_way && snapshots.bytes_since >= full.snapshot_after_bytes {
             // Settlements that outpaced the snapshots that free their space would use up all of it.
             return Err(WaitForJob);
         }
-        let due_bytes = u64::from(SETTLEMENT_TICK_BUDGET) * DUE_SIZE_BYTES_MAX;
-        let size_bytes_max = self.log.settlement_size_bytes_max();
-        let settlement_only = |log: &Log| Space::SettlementOnly {
-            size_bytes_max: size_bytes_max.saturating_sub(due_bytes),
-            takes_bodies: log.takes_bodies(),
-        };
+        let space = Space::on_full_disk(full);
         let first = self.lanes.front_mut().or_else(|| commands.front_mut());
         let first = first.map_or(0, |command| {
-            let space = settlement_only(&self.log);
             space.trim(command, &self.state);
             let command = command.describe();
             let needed = space.needed_bytes(&command, &self.state);
@@ -85,29 +81,26 @@ impl<T> Partition<T> {
             }
         });
         let moves_bytes = self.moves_size_bytes();
-        let first = match settlement_only(&self.log).takes_moves(moves_bytes, &self.log) {
+        let first = match space.takes_moves(moves_bytes) {
             true => first.max(moves_bytes),
             false => first,
         };
-        let reserved = self.log.reserve_for_settlement(first + due_bytes);
+        let reserved = self
+            .log
+            .reserve(Need::free(first + due_bytes_on_full_disk()));
         self.is_without_room = matches!(reserved, Err(ReserveError::NoSpace));
         match reserved {
-            Ok(reservation) => Ok((reservation, settlement_only(&self.log))),
+            Ok(reservation) => {
+                // Another segment may take bodies that the one before did not.
+                let full = self.log.limits().full.unwrap_or(full);
+                Ok((Some(reservation), Space::on_full_disk(full)))
+            }
             Err(ReserveError::NotPrepared) => Err(WaitForJob),
-            Err(ReserveError::NoSpace) => Ok((self.nothing_reserved(), Space::None)),
+            Err(ReserveError::NoSpace) => Ok((None, Space::None)),
             Err(ReserveError::Ended(_)) => {
                 self.stopped = true;
                 Err(WaitForJob)
             }
-        }
-    }
-
-    /// An empty reservation, for a turn that must not write anything.
-    fn nothing_reserved(&self) -> Reservation {
-        Reservation {
-            epoch: self.log.epoch(),
-            position: self.log.end(),
-            room_bytes: 0,
         }
     }
 }

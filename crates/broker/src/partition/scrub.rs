@@ -254,7 +254,7 @@ impl<T> Partition<T> {
     /// The next job of the scrub, if one is due. There is one at a time, and none on a full disk: a file that is read
     /// keeps its space after it was removed.
     pub fn next_scrub(&mut self) -> Option<ScrubJob> {
-        if self.log.is_draining() {
+        if self.is_full() {
             self.suspend_search();
         }
         if self.stopped || !self.may_scrub() {
@@ -285,7 +285,7 @@ impl<T> Partition<T> {
 
     fn may_scrub(&self) -> bool {
         let is_on = self.options.scrub_bytes_per_second > 0;
-        is_on && !self.scrub.is_out && !self.log.is_draining()
+        is_on && !self.scrub.is_out && !self.is_full()
     }
 
     fn next_bodies(&mut self) -> Option<Work> {
@@ -409,12 +409,11 @@ impl<T> Partition<T> {
             self.scrub.avoided = None;
             return;
         }
-        let is_resting =
-            self.log.is_draining() || !self.snapshot_retry_at.has_passed(self.now.boot);
-        if self.stopped || self.log.is_snapshotting() || is_resting {
+        let is_resting = self.is_full() || !self.snapshot_retry_at.has_passed(self.now.boot);
+        if self.stopped || self.log.snapshots().is_under_way || is_resting {
             return;
         }
-        if self.log.last_snapshot() == Some(self.log.end()) {
+        if self.log.snapshots().last == Some(self.log.end()) {
             // The second one must be another one. What the beat needs is room in the segment.
             self.log.beat();
         } else {

@@ -105,9 +105,9 @@ impl<T> Partition<T> {
 
     /// Whether a snapshot is due, if one can be written.
     pub(super) fn is_snapshot_due(&self) -> bool {
-        let written_bytes = self.log.bytes_since_snapshot();
-        if self.log.is_draining() {
-            return written_bytes >= self.log.drain_interval_bytes();
+        let written_bytes = self.log.snapshots().bytes_since;
+        if let Some(full) = self.log.limits().full {
+            return written_bytes >= full.snapshot_after_bytes;
         }
         written_bytes >= self.due_after_bytes()
             || self.is_due_by_effects(written_bytes)
@@ -155,14 +155,15 @@ impl<T> Partition<T> {
     /// Prepares a clean end: a snapshot of everything, so that the next start replays nothing, and a mark. Carry out
     /// all jobs, then call it again if it returns true: a snapshot that was already under way has an older state.
     pub fn close(&mut self) -> bool {
-        let is_older_under_way = self.log.is_snapshotting();
+        let is_older_under_way = self.log.snapshots().is_under_way;
         self.snapshot();
         self.mark();
         is_older_under_way
     }
 
     pub(super) fn is_snapshot_possible(&self) -> bool {
-        !self.stopped && !self.log.is_snapshotting() && self.log.bytes_since_snapshot() > 0
+        let snapshots = self.log.snapshots();
+        !self.stopped && !snapshots.is_under_way && snapshots.bytes_since > 0
     }
 
     pub(super) fn snapshot_with(&mut self, mut live: BTreeSet<LogPosition>) {
@@ -184,7 +185,7 @@ impl<T> Partition<T> {
     fn bound_snapshot(&mut self) {
         self.keep_for_draining();
         let bytes_max = self.log.drained_snapshot_bytes_max();
-        self.snapshot_bound_bytes = match self.log.is_draining() {
+        self.snapshot_bound_bytes = match self.is_full() {
             true => bytes_max.min(self.log.reserved_for_bytes()),
             false => bytes_max,
         };
@@ -218,7 +219,7 @@ impl<T> Partition<T> {
         let took_us = now.as_us().saturating_sub(self.snapshot_begun_at.as_us());
         let rest_ms = (took_us / 1000).saturating_mul(REST_FACTOR);
         self.snapshots_rest_until = now.plus_ms(rest_ms.min(REST_MS_MAX));
-        self.last_snapshot_bytes = self.log.last_snapshot_written_bytes().unwrap_or_default();
+        self.last_snapshot_bytes = self.log.snapshots().written_bytes.unwrap_or_default();
         let anew_bytes = self.log.anew_size_bytes();
         debug_assert!(
             anew_bytes.is_none_or(|bytes| bytes <= self.snapshot_bound_bytes),

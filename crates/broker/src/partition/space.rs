@@ -1,7 +1,10 @@
 //! What a turn may write: with plenty of space, on a full disk, and with no space at all.
 
+use kew_engine::bus::DUE_SIZE_BYTES_MAX;
 use kew_engine::{Class, Command, Description, State};
-use kew_log::{BATCH_SIZE_BYTES_MAX, Log};
+use kew_log::{FullLimits, LogLimits};
+
+use super::Partition;
 
 /// How many due events a turn may add on a full disk.
 pub(super) const SETTLEMENT_TICK_BUDGET: u32 = 16;
@@ -21,6 +24,8 @@ pub(super) enum Space {
     Plenty {
         /// How many due events of a bus queue a command on it carries out first.
         due_budget: u32,
+        /// The room for the first command.
+        size_bytes_max: u64,
     },
     /// The disk is full. Commands that free messages are admitted, so that the disk can be drained.
     SettlementOnly {
@@ -28,12 +33,37 @@ pub(super) enum Space {
         size_bytes_max: u64,
         /// Whether a command may bring a change to a message's properties.
         takes_bodies: bool,
+        /// Whether bodies may move.
+        takes_moves: bool,
     },
     /// There is no room even for commands that free messages.
     None,
 }
 
+/// The room that a turn on a full disk has for its due events.
+pub(super) fn due_bytes_on_full_disk() -> u64 {
+    u64::from(SETTLEMENT_TICK_BUDGET) * DUE_SIZE_BYTES_MAX
+}
+
 impl Space {
+    /// The space while the disk is not full.
+    pub(super) fn plenty(limits: LogLimits, due_budget: u32) -> Self {
+        Self::Plenty {
+            due_budget,
+            // The rest is for what is due.
+            size_bytes_max: limits.batch_size_bytes_max / 8 * 7,
+        }
+    }
+
+    /// The space on a full disk.
+    pub(super) fn on_full_disk(full: FullLimits) -> Self {
+        Self::SettlementOnly {
+            size_bytes_max: (full.batch_size_bytes_max).saturating_sub(due_bytes_on_full_disk()),
+            takes_bodies: full.takes_bodies,
+            takes_moves: full.takes_moves,
+        }
+    }
+
     /// Whether a command that writes is admitted. It needs this many bytes of a batch.
     pub(super) fn admits(self, command: &Description<'_>, needed: u64) -> bool {
         match self {
@@ -41,6 +71,7 @@ impl Space {
             Self::SettlementOnly {
                 size_bytes_max,
                 takes_bodies,
+                takes_moves: _,
             } => {
                 // A body takes more space than any settlement frees. The exception is a change to a
                 // message's properties at the end of its lock; only few segments may hold such changes.
@@ -54,12 +85,14 @@ impl Space {
     }
 
     /// Whether bodies may move that need this many bytes of a batch.
-    pub(super) fn takes_moves(self, needed: u64, log: &Log) -> bool {
+    pub(super) fn takes_moves(self, needed: u64) -> bool {
         match self {
             Self::Plenty { .. } => true,
-            Self::SettlementOnly { size_bytes_max, .. } => {
-                needed <= size_bytes_max && log.takes_moved_bodies()
-            }
+            Self::SettlementOnly {
+                size_bytes_max,
+                takes_bodies: _,
+                takes_moves,
+            } => needed <= size_bytes_max && takes_moves,
             Self::None => false,
         }
     }
@@ -76,9 +109,9 @@ impl Space {
     /// is known before a decision, and is the same for every kind of log.
     pub(super) fn turn_bytes(self) -> u64 {
         match self {
-            // The rest is for what is due.
-            Self::Plenty { .. } => BATCH_SIZE_BYTES_MAX / 8 * 7,
-            Self::SettlementOnly { size_bytes_max, .. } => size_bytes_max,
+            Self::Plenty { size_bytes_max, .. } | Self::SettlementOnly { size_bytes_max, .. } => {
+                size_bytes_max
+            }
             Self::None => 0,
         }
     }
@@ -106,9 +139,16 @@ impl Space {
     /// How many due events of a bus queue a command on it carries out first.
     pub(super) fn due_budget(self) -> u32 {
         match self {
-            Self::Plenty { due_budget } => due_budget,
+            Self::Plenty { due_budget, .. } => due_budget,
             Self::SettlementOnly { .. } => SETTLEMENT_DUE_BUDGET,
             Self::None => 0,
         }
+    }
+}
+
+impl<T> Partition<T> {
+    /// Whether the log has found the disk full.
+    pub(super) fn is_full(&self) -> bool {
+        self.log.limits().full.is_some()
     }
 }

@@ -115,10 +115,11 @@ impl<T> Partition<T> {
             Ok(reserved) => reserved,
             Err(WaitForJob) => return TurnEnd::WaitForJob,
         };
-        let mut batch = Batch::at(reservation.position, now);
+        let position = reservation.map_or_else(|| self.log.end(), |it| it.position);
+        let room_bytes = reservation.map_or(0, |it| it.room_bytes);
+        let mut batch = Batch::at(position, now);
         self.quarantine(now, &mut batch, space);
         let is_more_due = self.carry_out_due(now, space, &mut batch, replies);
-        let room_bytes = reservation.room_bytes;
         let room_left = room_bytes.saturating_sub(batch.builder.len_bytes() as u64);
         self.move_bodies(now, &mut batch, space, room_left);
         let due_steps = self.state.take_copied();
@@ -147,7 +148,7 @@ impl<T> Partition<T> {
         let is_anything_left = !commands.is_empty() || self.lanes.has_ready();
         commands.end_turn();
         self.loads.end_turn();
-        let is_any_written = self.write(&reservation, deciding, replies);
+        let is_any_written = self.write(reservation, deciding, replies);
         // If a turn writes nothing, the next one would do the same.
         let goes_on = is_any_written && (is_more_due || is_any_held);
         match (is_anything_left, goes_on) {
@@ -338,7 +339,7 @@ impl<T> Partition<T> {
     /// Appends what was decided, and hands out the answers or lets them wait. Returns whether anything was written.
     fn write(
         &mut self,
-        reservation: &Reservation,
+        reservation: Option<Reservation>,
         deciding: Deciding<T>,
         replies: &mut Vec<(T, Reply)>,
     ) -> bool {
@@ -349,7 +350,7 @@ impl<T> Partition<T> {
             ..
         } = deciding;
         let pinned = std::mem::take(&mut batch.pinned);
-        self.note(reservation, &mut batch);
+        self.note(&mut batch);
         self.uncover(&batch, now);
         let is_any_written = !batch.builder.is_empty();
         self.append(reservation, batch);
@@ -392,8 +393,8 @@ impl<T> Partition<T> {
     }
 
     /// Notes which entities the batch's events touched, for the answers that rest on them.
-    fn note(&mut self, reservation: &Reservation, batch: &mut Batch) {
-        self.last_records.note(reservation.position, batch);
+    fn note(&mut self, batch: &mut Batch) {
+        self.last_records.note(batch.position, batch);
         self.stirred.append(&mut batch.stirred);
         self.measured.grew(&self.state, batch.growth_bytes);
         if batch.sets_forwards {
@@ -402,15 +403,19 @@ impl<T> Partition<T> {
         self.effects.all += batch.effect_count;
     }
 
-    fn append(&mut self, reservation: &Reservation, batch: Batch) {
+    fn append(&mut self, reservation: Option<Reservation>, batch: Batch) {
+        let Some(reservation) = reservation else {
+            assert!(
+                batch.builder.is_empty(),
+                "a turn without room writes nothing"
+            );
+            return;
+        };
         if !batch.builder.is_empty() {
             let size_bytes = batch.builder.len_bytes() as u64;
             self.note_appended(size_bytes, batch.moved);
         }
-        let appended = self
-            .log
-            .append(reservation.epoch, reservation.position, batch.builder);
-        if let Err(error) = appended {
+        if let Err(error) = self.log.append(reservation, batch.builder) {
             // The state has moved on without the log. This is a bug, and no answer may leave the partition.
             panic!("a batch was refused that was built for its reservation: {error}");
         }

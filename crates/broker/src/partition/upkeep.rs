@@ -34,7 +34,7 @@ impl<T> Partition<T> {
             self.make_space_at = self.make_space_at.min(now.plus_ms(interval_ms));
             let live = self.live_segments();
             let can_free = self.log.can_free_segments(&live);
-            let is_wanted = can_free || self.log.snapshot_error().is_some();
+            let is_wanted = can_free || self.log.snapshots().failed.is_some();
             // With no room at all, nothing else can go on.
             if is_wanted && (self.is_without_room || self.make_space_at.has_passed(now)) {
                 self.make_space(live, can_free);

@@ -16,7 +16,7 @@ pub(super) struct ToldSpace {
 impl ToldSpace {
     /// Updates readiness and logs a line when the disk becomes full, and when it has space again.
     pub(super) fn tell(&mut self, partition: &Partition<Ticket>, shared: &Shared) {
-        let snapshot_error = partition.log().snapshot_error();
+        let snapshot_error = partition.log().snapshots().failed;
         let is_without_snapshot = snapshot_error.is_some();
         if let Some(error) = snapshot_error
             && !self.was_without_snapshot

@@ -366,7 +366,7 @@ fn a_damaged_page_fails_those_that_need_it_and_no_others() {
     w.driver.partition.snapshot();
     w.turn();
     let log = w.driver.partition.log();
-    assert!(log.snapshot_error().is_none() && !log.is_snapshotting());
+    assert!(log.snapshots().failed.is_none() && !log.snapshots().is_under_way);
 }
 
 fn receive_from(queue: EntityName) -> Command {
@@ -403,7 +403,7 @@ fn what_is_on_pages_alone_stays_on_a_full_disk() {
         .set_capacity_bytes(Some(used_bytes + 512 * 1024));
     let body = "x".repeat(3000);
     while driver.ask(send(body.clone())).is_ok() {}
-    assert!(driver.partition.log().is_draining());
+    assert!(driver.partition.log().limits().full.is_some());
     let mut snapshots = 0;
     for _ in 0..20 {
         let Ok(Answered { outcome, .. }) = driver.ask(receive(4)) else {
@@ -415,13 +415,13 @@ fn what_is_on_pages_alone_stays_on_a_full_disk() {
         for message in messages {
             driver.ask(delete(&message)).unwrap();
         }
-        let before = driver.partition.log().last_snapshot();
-        let was_draining = driver.partition.log().is_draining();
+        let before = driver.partition.log().snapshots().last;
+        let was_draining = driver.partition.log().limits().full.is_some();
         driver.partition.snapshot();
         driver.jobs(&mut Vec::new());
         let log = driver.partition.log();
         assert!(log.anew_size_bytes().is_some(), "it has pages");
-        snapshots += u32::from(was_draining && log.last_snapshot() > before);
+        snapshots += u32::from(was_draining && log.snapshots().last > before);
     }
     assert!(snapshots > 3, "{snapshots}");
     assert!(page_files(&driver).is_disjoint(&files_before));

@@ -55,7 +55,7 @@ fn take_loads(w: &mut Waiting) {
 }
 
 fn last_snapshot(w: &Waiting) -> Option<LogPosition> {
-    w.driver.partition.log().last_snapshot()
+    w.driver.partition.log().snapshots().last
 }
 
 fn starts(storage: &FaultyStorage) -> bool {

@@ -41,9 +41,9 @@ fn with_queues(count: u32, least: u64) -> Driver {
 #[test]
 fn a_snapshot_waits_the_longer_the_more_queues_there_are() {
     let mut driver = with_queues(20, 10);
-    let before = driver.partition.log().last_snapshot();
+    let before = driver.partition.log().snapshots().last;
     let mut sent = 1;
-    while driver.partition.log().last_snapshot() == before {
+    while driver.partition.log().snapshots().last == before {
         driver.ask(send("a")).unwrap();
         sent += 1;
         assert!(sent < 1000, "no snapshot is written");
@@ -58,11 +58,11 @@ fn snapshots_of_many_queues_rest_most_of_the_time() {
     let mut driver = with_queues(100, 1);
     let (mut gathering, mut count) = (0, 0);
     for _ in 0..TURNS {
-        let before = driver.partition.log().last_snapshot();
+        let before = driver.partition.log().snapshots().last;
         gathering += u32::from(driver.partition.is_gathering());
         driver.now = driver.now.plus_ms(1);
         driver.ask(send("a")).unwrap();
-        count += u32::from(driver.partition.log().last_snapshot() != before);
+        count += u32::from(driver.partition.log().snapshots().last != before);
     }
     assert!(count >= 3, "{count}");
     assert!(gathering <= TURNS / 8, "{gathering} of {TURNS} turns");
@@ -105,13 +105,13 @@ fn snapshots_of_many_sessions_write_no_more_than_four_times_the_log() {
     let (began, mut written, mut last) = (end(&driver), 0, 0);
     let mut count = 0;
     for number in 0..3000 {
-        let before = driver.partition.log().last_snapshot();
+        let before = driver.partition.log().snapshots().last;
         driver.ask(to_session(number)).unwrap();
         let log = driver.partition.log();
-        if log.last_snapshot() != before {
+        if log.snapshots().last != before {
             // The log grows by as much before the next one.
             written += last;
-            last = log.last_snapshot_written_bytes().unwrap();
+            last = log.snapshots().written_bytes.unwrap();
             count += 1;
         }
     }

@@ -71,7 +71,7 @@ fn takes_messages_again(driver: &mut Driver) -> bool {
 }
 
 fn newest(driver: &Driver) -> LogPosition {
-    driver.partition.log().last_snapshot().unwrap()
+    driver.partition.log().snapshots().last.unwrap()
 }
 
 /// Writes a snapshot that differs from the one before.
@@ -94,7 +94,7 @@ fn all_messages_can_be_leased_again_and_again_on_a_full_disk() {
             assert_eq!(messages.len(), left.len());
             driver.now = driver.now.plus_seconds(601);
         }
-        assert!(driver.partition.log().snapshot_error().is_none());
+        assert!(driver.partition.log().snapshots().failed.is_none());
         driver.now = driver.now.plus_seconds(1);
         // In an order in which hardly any segment becomes free.
         for few in messages.rchunks(100) {
@@ -124,7 +124,7 @@ fn records_leave_memory_on_a_full_disk() {
     receive_all(&mut driver);
     snapshot(&mut driver);
     rest(&mut driver);
-    assert!(driver.partition.log().is_draining());
+    assert!(driver.partition.log().limits().full.is_some());
     assert!(records(&driver) <= half, "{} records", records(&driver));
     let cold_runs = driver.partition.state().resident().cold_runs;
     assert!(cold_runs > 0, "{cold_runs}, and {before} before");
@@ -138,7 +138,7 @@ fn records_leave_memory_on_a_full_disk() {
 fn damage_is_mended_on_a_full_disk() {
     let (mut driver, mut left) = full(Some(RECORDS), 16);
     snapshot(&mut driver);
-    assert!(driver.partition.log().is_draining());
+    assert!(driver.partition.log().limits().full.is_some());
     let places: Vec<_> = {
         let table = read_table(&driver.storage, newest(&driver)).unwrap().table;
         table.pages().iter().map(|page| page.place).collect()
@@ -150,7 +150,7 @@ fn damage_is_mended_on_a_full_disk() {
     assert_ne!(inspect(&driver.storage).unwrap().damage, []);
     for _ in 0..2 {
         snapshot(&mut driver);
-        assert!(driver.partition.log().is_draining());
+        assert!(driver.partition.log().limits().full.is_some());
     }
     assert_eq!(inspect(&driver.storage).unwrap().damage, []);
     assert_eq!(driver.partition.scrub_report().unreadable_pages, 0);
@@ -176,7 +176,7 @@ fn a_lost_page_on_a_full_disk_costs_its_messages_alone() {
     }
     for _ in 0..3 {
         snapshot(&mut driver);
-        assert!(driver.partition.log().is_draining());
+        assert!(driver.partition.log().limits().full.is_some());
         assert_eq!(driver.partition.scrub_report().unreadable_pages, 1);
     }
     let table = read_table(&driver.storage, newest(&driver)).unwrap().table;
@@ -204,7 +204,7 @@ fn kills_on_a_full_disk_lose_nothing_that_is_on_pages_alone() {
         driver.storage.crash_after(calls);
         driver.jobs(&mut Vec::new());
         let log = driver.partition.log();
-        killed_within += usize::from(driver.partition.is_stopped() && log.is_draining());
+        killed_within += usize::from(driver.partition.is_stopped() && log.limits().full.is_some());
         driver.storage.clear_faults();
         calls = (calls * 5 + 3) % 23;
         let now = driver.now.plus_seconds(601);

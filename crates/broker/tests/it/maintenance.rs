@@ -74,11 +74,11 @@ fn an_idle_partition_frees_its_segments_after_a_purge() {
 fn an_idle_partition_writes_nothing_that_frees_nothing() {
     let mut driver = Driver::new();
     send_many(&mut driver, 600);
-    let snapshot = driver.partition.log().last_snapshot();
+    let snapshot = driver.partition.log().snapshots().last;
     let turns = settle(&mut driver);
     assert!(turns < 20, "{turns} turns");
     let log = driver.partition.log();
-    assert_eq!(log.last_snapshot(), snapshot);
+    assert_eq!(log.snapshots().last, snapshot);
     assert_eq!(driver.partition.moved_count(), 0);
     assert!(space(&driver).size_bytes <= bytes_max(&driver));
     let end = log.end();

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use kew_broker::{OpenPartitionError, Partition, PartitionOptions};
 use kew_engine::bus::{BusCommand, BusQueueOptions};
 use kew_engine::{Command, Timestamp};
-use kew_log::{BatchBuilder, BoxError, FaultyStorage, Log, LogPosition, OpenError, Replay};
+use kew_log::{BatchBuilder, BoxError, FaultyStorage, Log, LogPosition, Need, OpenError, Replay};
 
 use crate::bus::named;
 use crate::partition::{Driver, options};
@@ -132,10 +132,10 @@ fn foreign_log(storage: &FaultyStorage, events: &[&str]) -> (Log, Vec<LogPositio
 }
 
 fn append(log: &mut Log, event: &str) -> LogPosition {
-    let at = log.reserve().unwrap();
+    let at = log.reserve(Need::grow(0)).unwrap();
     let mut batch = BatchBuilder::at(at.position);
     batch.push_event(event.as_bytes());
-    log.append(at.epoch, at.position, batch).unwrap();
+    log.append(at, batch).unwrap();
     log.run_commit().unwrap();
     at.position
 }
@@ -205,9 +205,9 @@ fn a_snapshot_waits_until_a_tenth_of_the_messages_has_changed() {
     // An earlier start has written that one, or not.
     for _ in 0..2 {
         driver = Driver::with(driver.storage.kill(), options.clone());
-        let before = driver.partition.log().last_snapshot();
+        let before = driver.partition.log().snapshots().last;
         let mut sent = 0;
-        while driver.partition.log().last_snapshot() == before {
+        while driver.partition.log().snapshots().last == before {
             driver.ask(send("a")).unwrap();
             sent += 1;
             assert!(sent <= messages, "no snapshot is written");
@@ -229,9 +229,9 @@ fn a_snapshot_waits_for_four_times_what_the_last_one_wrote() {
     options.snapshot_after_bytes = LEAST_BYTES;
     driver = Driver::with(driver.storage.kill(), options);
     let until_next = |driver: &mut Driver| {
-        let before = driver.partition.log().last_snapshot();
+        let before = driver.partition.log().snapshots().last;
         let mut written = 0;
-        while driver.partition.log().last_snapshot() == before {
+        while driver.partition.log().snapshots().last == before {
             driver.ask(send("a".repeat(500))).unwrap();
             written += 500;
         }
@@ -239,11 +239,7 @@ fn a_snapshot_waits_for_four_times_what_the_last_one_wrote() {
     };
     // The first one has to write everything.
     until_next(&mut driver);
-    let wrote = driver
-        .partition
-        .log()
-        .last_snapshot_written_bytes()
-        .unwrap();
+    let wrote = driver.partition.log().snapshots().written_bytes.unwrap();
     assert!(wrote > LEAST_BYTES, "{wrote}");
     let written = until_next(&mut driver);
     assert!(
@@ -251,11 +247,7 @@ fn a_snapshot_waits_for_four_times_what_the_last_one_wrote() {
         "{written}"
     );
     // The second one, and those after it, write a little more than the least.
-    let wrote = driver
-        .partition
-        .log()
-        .last_snapshot_written_bytes()
-        .unwrap();
+    let wrote = driver.partition.log().snapshots().written_bytes.unwrap();
     let written = until_next(&mut driver);
     let expected = (4 * wrote).clamp(LEAST_BYTES, 4 * LEAST_BYTES);
     assert!(

@@ -564,11 +564,11 @@ fn a_large_full_disk_is_walked_seldom_and_still_freed_under_load() {
         sent.take_while(Result::is_ok).count()
     };
     driver.fill_up(fill);
-    let mut snapshots = vec![(driver.now, driver.partition.log().last_snapshot())];
+    let mut snapshots = vec![(driver.now, driver.partition.log().snapshots().last)];
     let (mut sent, mut least_bytes) = (0, u64::MAX);
     for _ in 0..100 {
         driver.now = driver.now.plus_ms(50);
-        let was_draining = driver.partition.log().is_draining();
+        let was_draining = driver.partition.log().limits().full.is_some();
         for _ in 0..10 {
             let Outcome::Storage(StorageOutcome::Received(messages)) =
                 driver.ask(receive(32)).unwrap().outcome
@@ -581,9 +581,9 @@ fn a_large_full_disk_is_walked_seldom_and_still_freed_under_load() {
         }
         sent += fill(&mut driver);
         let log = driver.partition.log();
-        let newest = log.last_snapshot();
+        let newest = log.snapshots().last;
         // Another one writes little.
-        if (was_draining || log.is_draining()) && snapshots.last().unwrap().1 != newest {
+        if (was_draining || log.limits().full.is_some()) && snapshots.last().unwrap().1 != newest {
             snapshots.push((driver.now, newest));
         }
         least_bytes = log.drained_snapshot_bytes_max().min(least_bytes);
@@ -620,7 +620,7 @@ fn a_partition_that_never_rests_makes_its_snapshots() {
         driver.ask(delete(&messages[0])).unwrap();
     }
     let log = driver.partition.log();
-    assert!(log.last_snapshot().is_some());
+    assert!(log.snapshots().last.is_some());
     assert!(
         log.segments().next().unwrap().number > first,
         "no segment was retired"
@@ -654,7 +654,7 @@ fn every_message_survives_segments_and_snapshots_coming_and_going() {
             driver = driver.reopened();
         }
     }
-    assert!(driver.partition.log().last_snapshot().is_some());
+    assert!(driver.partition.log().snapshots().last.is_some());
     assert!(driver.storage.used_bytes() < 1024 * 1024 + 64 * 1024 * 14);
     driver.now = driver.now.plus_seconds(600);
     let Ok(Answered { bodies, .. }) = driver.ask(receive(32)) else {

@@ -106,14 +106,14 @@ fn a_snapshot_waits_until_the_hand_has_come_round() {
     assert!(ask_all(&mut driver, sends).iter().all(Result::is_ok));
     driver.partition.snapshot();
     driver.jobs(&mut Vec::new());
-    let before = driver.partition.log().last_snapshot();
+    let before = driver.partition.log().snapshots().last;
     // More than four intervals.
     let sends = (0..100).map(|_| send("x".repeat(48 << 10)));
     assert!(ask_all(&mut driver, sends).iter().all(Result::is_ok));
-    assert!(driver.partition.log().bytes_since_snapshot() > 4 << 20);
+    assert!(driver.partition.log().snapshots().bytes_since > 4 << 20);
     let is_same = |driver: &Driver| {
         let log = driver.partition.log();
-        log.last_snapshot() == before && !log.is_snapshotting()
+        log.snapshots().last == before && !log.snapshots().is_under_way
     };
     assert!(is_same(&driver), "a snapshot was due, and began");
     let resident = records(&driver);
@@ -230,7 +230,7 @@ fn memory_makes_snapshots_due() {
     let (mut most, mut snapshots, mut last) = (0, 0, None);
     let mut look = |driver: &Driver| {
         most = most.max(records(driver));
-        let newest = driver.partition.log().last_snapshot();
+        let newest = driver.partition.log().snapshots().last;
         snapshots += u64::from(newest != last);
         last = newest;
         (most, snapshots)

@@ -220,7 +220,7 @@ fn a_damaged_page_is_written_again_at_once() {
         snapshot(&mut driver);
         driver.ask(send(body(count))).unwrap();
         snapshot(&mut driver);
-        let newest = driver.partition.log().last_snapshot().unwrap();
+        let newest = driver.partition.log().snapshots().last.unwrap();
         let read = read_table(&driver.storage, newest).unwrap();
         let shared = read.table.pages()[1].place;
         for copy in copies {
@@ -247,7 +247,7 @@ fn damage_that_a_start_finds_is_written_again_at_once() {
         snapshot(&mut driver);
         driver.ask(send(body(count))).unwrap();
         snapshot(&mut driver);
-        let newest = driver.partition.log().last_snapshot().unwrap();
+        let newest = driver.partition.log().snapshots().last.unwrap();
         let read = read_table(&driver.storage, newest).unwrap();
         let last = read.table.pages().iter().map(|page| page.place).max();
         let place = last.unwrap();
@@ -271,11 +271,11 @@ fn damage_that_a_start_finds_is_written_again_at_once() {
         }
         assert!(driver.partition.log().replays_from().is_some(), "{damaged}");
         assert_eq!(inspect(&driver.storage).unwrap().damage, [], "{damaged}");
-        let settled = driver.partition.log().last_snapshot();
+        let settled = driver.partition.log().snapshots().last;
         for _ in 0..5 {
             driver.rest();
         }
-        let still = driver.partition.log().last_snapshot();
+        let still = driver.partition.log().snapshots().last;
         assert_eq!(still, settled, "{damaged}: it ends");
         let expected: Vec<u64> = (0..=count).collect();
         assert_eq!(readable(&mut driver), expected, "{damaged}");
@@ -296,7 +296,7 @@ fn damage_that_a_start_finds_on_a_full_disk_waits_for_space() {
     // It lacks a segment, and not ballast.
     let files = driver.storage.files();
     assert!(files.iter().any(|(name, _)| name == "ballast"));
-    let newest = driver.partition.log().last_snapshot().unwrap();
+    let newest = driver.partition.log().snapshots().last.unwrap();
     let capacity = driver.storage.used_bytes();
     let disk = driver.storage.kill();
     disk.flip(&format!("snapshot-{:020}", newest.as_u64()), 30, 1);

@@ -16,7 +16,7 @@ use crate::support::next_wake;
 /// Lets time pass until nothing is left to do for some seconds. Panics if that does not end. Returns how many snapshots
 /// were written.
 pub(crate) fn settle(driver: &mut Driver) -> u64 {
-    let (mut snapshots, mut last) = (0, driver.partition.log().last_snapshot());
+    let (mut snapshots, mut last) = (0, driver.partition.log().snapshots().last);
     for _ in 0..100_000 {
         let wake = next_wake(&driver.partition);
         let Some(wake) = wake.filter(|at| *at <= driver.now.plus_seconds(100)) else {
@@ -25,7 +25,7 @@ pub(crate) fn settle(driver: &mut Driver) -> u64 {
         driver.now = wake.max(driver.now.plus_ms(1));
         driver.rest();
         driver.partition.check_cold_pages();
-        let newest = driver.partition.log().last_snapshot();
+        let newest = driver.partition.log().snapshots().last;
         snapshots += u64::from(last != newest);
         last = newest;
     }
@@ -231,8 +231,8 @@ fn little_does_not_make_a_snapshot_due_at_once() {
     thin_out(&mut driver, few, 100);
     driver.partition.snapshot();
     driver.jobs(&mut Vec::new());
-    let (began, newest) = (driver.now, driver.partition.log().last_snapshot());
-    while driver.partition.log().last_snapshot() == newest {
+    let (began, newest) = (driver.now, driver.partition.log().snapshots().last);
+    while driver.partition.log().snapshots().last == newest {
         let wake = next_wake(&driver.partition).expect("it has something to do");
         driver.now = wake.max(driver.now.plus_ms(1));
         driver.rest();

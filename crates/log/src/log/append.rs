@@ -12,32 +12,27 @@ use crate::format::{
 };
 use crate::job::Write;
 use crate::options::BATCH_SIZE_BYTES_MAX;
-use crate::{BatchBuilder, Epoch, LogPosition};
+use crate::{AppendError, BatchBuilder, LogPosition, Reservation};
 
+use super::Log;
 use super::prepare::Successor;
-use super::{AppendError, Log};
 
 impl Log {
     /// Stages a batch, and returns the new end of the log. The batch is durable when
     /// [`durable`](Self::durable) has reached that position. An empty batch leaves no trace.
     pub fn append(
         &mut self,
-        epoch: Epoch,
-        expected: LogPosition,
+        at: Reservation,
         batch: BatchBuilder,
     ) -> Result<LogPosition, AppendError> {
         self.check_ended()?;
-        if epoch != self.epoch {
-            return Err(AppendError::StaleEpoch {
-                given: epoch,
-                current: self.epoch,
-            });
-        }
-        for given in [expected, batch.position()] {
-            if given != self.end {
-                let end = self.end;
-                return Err(AppendError::StalePosition { given, end });
-            }
+        let end = self.end;
+        let mut positions = [at.position, batch.position()].into_iter();
+        let elsewhere = positions.find(|given| *given != end);
+        // One of another opening may be for the same position.
+        let stale = elsewhere.or_else(|| (at.epoch != self.epoch).then_some(end));
+        if let Some(given) = stale {
+            return Err(AppendError::Stale { given, end });
         }
         let size_bytes = batch.len_bytes() as u64;
         let room_bytes = self.active_room_bytes().min(BATCH_SIZE_BYTES_MAX);

@@ -30,11 +30,11 @@ use super::room::SPARE_BEATS_BYTES;
 use crate::ballast::{Ballast, MadeBallast};
 use crate::format::SEGMENT_HEADER_BLOCK_SIZE;
 use crate::job::MakeBallast;
-use crate::options::room_bytes;
+use crate::options::{BATCH_SIZE_BYTES_MAX, room_bytes};
 use crate::pages::ToDrain;
 use crate::segment::MakeError;
 use crate::storage::IoFailure;
-use crate::{LogOptions, LogPosition};
+use crate::{FullLimits, LogLimits, LogOptions, LogPosition};
 
 /// The ballast grows in steps of this size, so that a segment that answers wait for can be prepared in
 /// between.
@@ -114,30 +114,44 @@ impl Log {
         self.drain.reserved_for_bytes
     }
 
+    /// What the log takes, which is less while the disk is full.
+    pub fn limits(&self) -> LogLimits {
+        LogLimits {
+            batch_size_bytes_max: BATCH_SIZE_BYTES_MAX,
+            full: self.is_draining().then(|| self.full_limits()),
+        }
+    }
+
+    fn full_limits(&self) -> FullLimits {
+        FullLimits {
+            batch_size_bytes_max: self.settlement_size_bytes_max(),
+            snapshot_after_bytes: self.drain_interval_bytes(),
+            takes_bodies: self.takes_bodies(),
+            takes_moves: self.takes_moved_bodies(),
+        }
+    }
+
     /// Whether the disk was found full and is being drained.
-    pub fn is_draining(&self) -> bool {
+    pub(super) fn is_draining(&self) -> bool {
         self.drain.is_draining
     }
 
     /// While draining, a snapshot is due after this many bytes.
-    pub fn drain_interval_bytes(&self) -> u64 {
+    fn drain_interval_bytes(&self) -> u64 {
         (self.options.segment_size_first_bytes / 2).max(self.drain.reserved_for_bytes / 8)
     }
 
-    /// Whether a settlement may bring a body now. The body keeps its segment in use, so on a full disk only
-    /// few segments may have any.
-    pub fn takes_bodies(&self) -> bool {
+    /// Whether a settlement may bring a body now, while draining.
+    fn takes_bodies(&self) -> bool {
         let with_bodies = &self.drain.with_bodies;
-        !self.drain.is_draining
-            || with_bodies.len() < SEGMENTS_WITH_BODIES_MAX
-            || with_bodies.contains(&self.active.first())
+        with_bodies.len() < SEGMENTS_WITH_BODIES_MAX || with_bodies.contains(&self.active.first())
     }
 
-    /// Whether bodies that only move may go into the active segment, so that one segment is left for settlements.
-    pub fn takes_moved_bodies(&self) -> bool {
+    /// Whether bodies that only move may go into the active segment, while draining.
+    fn takes_moved_bodies(&self) -> bool {
         let with_bodies = &self.drain.with_bodies;
         let is_only_one = with_bodies.len() == 1 && with_bodies.contains(&self.active.first());
-        !self.drain.is_draining || with_bodies.is_empty() || is_only_one
+        with_bodies.is_empty() || is_only_one
     }
 
     /// Makes the ballast smaller, if it is at least twice as large as needed. For an idle log: it takes the time to
@@ -158,7 +172,7 @@ impl Log {
     }
 
     /// The largest batch of settlements that is accepted while draining.
-    pub fn settlement_size_bytes_max(&self) -> u64 {
+    pub(super) fn settlement_size_bytes_max(&self) -> u64 {
         let capacity_bytes = self.options.segment_size_first_bytes - SEGMENT_HEADER_BLOCK_SIZE;
         room_bytes(capacity_bytes).saturating_sub(SPARE_BEATS_BYTES)
     }
@@ -227,7 +241,7 @@ impl Log {
         if self.drain.is_draining
             && self.drain.is_end_tried
             // The next snapshot may need the reserved space.
-            && self.snapshot_error().is_none()
+            && self.reclaim.snapshot_error.is_none()
             && has_segment
             && self.is_ballast_whole()
         {

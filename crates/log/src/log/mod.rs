@@ -8,7 +8,6 @@
 mod append;
 mod backup;
 mod drain;
-mod error;
 mod inventory;
 mod pages;
 mod prepare;
@@ -33,11 +32,9 @@ use crate::{Epoch, LogEnd, LogId, LogOptions, LogPosition, Replay};
 
 pub use backup::{BeginBackupError, PinId};
 use drain::Drain;
-pub use error::{AppendError, BeginSnapshotError, ReserveError};
 pub use inventory::{LogSpace, SegmentSpan};
 use prepare::Successor;
 use reclaim::Reclaim;
-pub use room::Reservation;
 
 /// One writer's log: batches go in, become durable in order, and are replayed by the next open.
 pub struct Log {

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::Log;
 use super::backup::Pins;
-use super::{BeginSnapshotError, Log};
-use crate::LogPosition;
 use crate::job::{Retire, Retired, Unneeded, WriteSnapshot, WrittenSnapshot};
 use crate::pages::{PageStore, SnapshotContent, SnapshotForm};
 use crate::segment::{Recycled, Segment};
 use crate::snapshot::{SnapshotError, SnapshotHeader};
 use crate::storage::IoFailure;
+use crate::{BeginSnapshotError, LogPosition, SnapshotStatus};
 
 /// Two snapshots are kept, so that damage to one does not lose the log.
 const SNAPSHOTS_KEPT: usize = 2;
@@ -25,7 +25,7 @@ pub(super) struct Reclaim {
     snapshots_damaged: Vec<LogPosition>,
     pending: Option<PendingSnapshot>,
     /// Why the last one was given up.
-    snapshot_error: Option<IoFailure>,
+    pub(super) snapshot_error: Option<IoFailure>,
     /// What the last one has written, with its pages.
     pub(super) snapshot_size_bytes: Option<u64>,
     pub(super) bytes_since_snapshot: u64,
@@ -235,9 +235,16 @@ impl Log {
         Ok(is_begun)
     }
 
-    /// How much was appended since the last snapshot was begun.
-    pub fn bytes_since_snapshot(&self) -> u64 {
-        self.reclaim.bytes_since_snapshot
+    /// The snapshots.
+    pub fn snapshots(&self) -> SnapshotStatus<'_> {
+        let reclaim = &self.reclaim;
+        SnapshotStatus {
+            last: self.last_snapshot(),
+            written_bytes: reclaim.snapshot_size_bytes,
+            bytes_since: reclaim.bytes_since_snapshot,
+            is_under_way: reclaim.pending.is_some(),
+            failed: reclaim.snapshot_error.as_ref(),
+        }
     }
 
     /// Whether two more snapshots would free segments. `live` are the first positions of the segments with bodies that
@@ -268,11 +275,6 @@ impl Log {
         surplus > 0
     }
 
-    /// What the last snapshot has written, with its pages. `None` before the first one of this open.
-    pub fn last_snapshot_written_bytes(&self) -> Option<u64> {
-        self.reclaim.snapshot_size_bytes
-    }
-
     /// What the newest snapshot would take at most if all of its pages were written anew. `None` if it has none.
     pub fn anew_size_bytes(&self) -> Option<u64> {
         let manifest_bytes = self.reclaim.manifest_size_bytes(&self.pages)?;
@@ -285,7 +287,7 @@ impl Log {
     }
 
     /// Position of the newest snapshot that is durable.
-    pub fn last_snapshot(&self) -> Option<LogPosition> {
+    pub(super) fn last_snapshot(&self) -> Option<LogPosition> {
         self.reclaim.snapshots.last().copied()
     }
 
@@ -293,16 +295,6 @@ impl Log {
     pub(super) fn pending_snapshot(&self) -> Option<LogPosition> {
         let pending = self.reclaim.pending.as_ref();
         pending.map(|pending| pending.header.position)
-    }
-
-    /// Whether a snapshot is begun and not durable yet.
-    pub fn is_snapshotting(&self) -> bool {
-        self.reclaim.pending.is_some()
-    }
-
-    /// Why the last snapshot was not written: the disk was full, or no file descriptor was left.
-    pub fn snapshot_error(&self) -> Option<&IoFailure> {
-        self.reclaim.snapshot_error.as_ref()
     }
 }
 

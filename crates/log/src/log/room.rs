@@ -3,41 +3,30 @@
 use crate::ballast::Ballast;
 use crate::format::BEAT_RECORD_SIZE;
 use crate::options::{BATCH_SIZE_BYTES_MAX, room_bytes};
-use crate::{Epoch, LogPosition};
+use crate::{Need, Reservation, ReserveError, Urgency};
 
+use super::Log;
 use super::prepare::Successor;
-use super::{Log, ReserveError};
-
-/// Permission to append one batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reservation {
-    /// The epoch to append in.
-    pub epoch: Epoch,
-    /// The position to build the batch for.
-    pub position: LogPosition,
-    /// Bounds the batch's [`len_bytes`](crate::BatchBuilder::len_bytes).
-    pub room_bytes: u64,
-}
 
 /// The room that settlements leave in a full segment, for some [beats](Log::beat).
 pub(super) const SPARE_BEATS_BYTES: u64 = 4 * BEAT_RECORD_SIZE;
 
 impl Log {
-    /// Reserves room for one batch. Continues in the next segment if this one is nearly full.
+    /// Reserves room for one batch, of the size needed and a minimum. Continues in the next segment if this one is
+    /// nearly full.
     ///
-    /// There is no room while the space for draining is not reserved. The reservation holds until the next
-    /// call that appends or reserves.
-    pub fn reserve(&mut self) -> Result<Reservation, ReserveError> {
-        self.check_reserve()?;
-        let kept = self.options.settlement_reserve_bytes;
-        self.reserve_with(self.options.turn_space_min_bytes, kept)
+    /// A need to grow may exceed the usual bound of a batch. If it needs a larger segment, one is made for it. There is
+    /// never more room than [`BATCH_SIZE_BYTES_MAX`]. The reservation holds until the next call that appends or
+    /// reserves.
+    pub fn reserve(&mut self, need: Need) -> Result<Reservation, ReserveError> {
+        match need.urgency {
+            Urgency::Grow => self.reserve_to_grow(need.size_bytes),
+            Urgency::Free => self.reserve_to_free(need.size_bytes),
+        }
     }
 
-    /// Like [`reserve`](Self::reserve), for a batch of `least` bytes, which may exceed the usual bound of a
-    /// batch. If it needs a larger segment, one is made for it. There is never more room than
-    /// [`BATCH_SIZE_BYTES_MAX`].
-    pub fn reserve_room(&mut self, least: u64) -> Result<Reservation, ReserveError> {
-        self.check_reserve()?;
+    fn reserve_to_grow(&mut self, least: u64) -> Result<Reservation, ReserveError> {
+        self.check_growth()?;
         let least = least.max(self.options.turn_space_min_bytes);
         let least = least.min(BATCH_SIZE_BYTES_MAX);
         let kept = self.options.settlement_reserve_bytes;
@@ -49,9 +38,7 @@ impl Log {
         reserved
     }
 
-    /// Reserves room of `least` bytes, and a minimum, for a batch that frees space or keeps promises. On a
-    /// full disk it may use the remaining and the reserved space.
-    pub fn reserve_for_settlement(&mut self, least: u64) -> Result<Reservation, ReserveError> {
+    fn reserve_to_free(&mut self, least: u64) -> Result<Reservation, ReserveError> {
         let least = least.max(self.options.settlement_turn_bytes());
         let least = least.min(self.settlement_size_bytes_max());
         let reserved = self.reserve_with(least, SPARE_BEATS_BYTES);
@@ -62,7 +49,7 @@ impl Log {
     }
 
     /// Whether there may be room for new messages at all.
-    fn check_reserve(&mut self) -> Result<(), ReserveError> {
+    fn check_growth(&mut self) -> Result<(), ReserveError> {
         self.check_ended()?;
         if self.is_draining() {
             return Err(ReserveError::NoSpace);

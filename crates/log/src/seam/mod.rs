@@ -1,7 +1,11 @@
-//! What every kind of log shares with its owner. So far that is how a log ends, and the time by which both wait.
+//! What every kind of log shares with its owner.
 
 mod ends;
+mod local;
+mod owned;
 mod time;
 
 pub use ends::LogEnd;
+pub use local::{BeginSnapshotError, SnapshotStatus};
+pub use owned::{AppendError, FullLimits, LogLimits, Need, Reservation, ReserveError, Urgency};
 pub use time::BootTime;

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use kew_log::{
-    BatchBuilder, BoxError, Log, LogOptions, LogPosition, PageContent, PageNumber, PageOptions,
-    PlannedSnapshot, Replay, SnapshotContent, Storage,
+    BatchBuilder, BoxError, Log, LogOptions, LogPosition, Need, PageContent, PageNumber,
+    PageOptions, PlannedSnapshot, Replay, SnapshotContent, Storage,
 };
 
 use super::scenario;
@@ -142,14 +142,13 @@ fn open(storage: &Arc<dyn Storage>, entropy: u64, words: &mut Words) -> Log {
 
 fn set(log: &mut Log, words: &mut Words, index: u8, text: &str) {
     let word = format!("{text} {index} ").repeat(9);
-    let reservation = log.reserve().expect("room");
+    let reservation = log.reserve(Need::grow(0)).expect("room");
     let mut batch = BatchBuilder::at(reservation.position);
     batch.push_event_with(|buffer| {
         buffer.push(index);
         buffer.extend_from_slice(word.as_bytes());
     });
-    log.append(reservation.epoch, reservation.position, batch)
-        .expect("it was reserved");
+    log.append(reservation, batch).expect("it was reserved");
     jobs(log);
     words.set(index.into(), &word);
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use kew_log::{
-    BatchBuilder, BodyLocation, BoxError, Log, LogOptions, LogPosition, PageOptions, Replay,
+    BatchBuilder, BodyLocation, BoxError, Log, LogOptions, LogPosition, Need, PageOptions, Replay,
     Storage,
 };
 
@@ -99,14 +99,13 @@ fn open(storage: &Arc<dyn Storage>, entropy: u64, expected: &Expected) -> Log {
 }
 
 fn append(log: &mut Log, expected: &mut Expected, event: &str, body_length: usize) {
-    let reservation = log.reserve().expect("room");
+    let reservation = log.reserve(Need::grow(0)).expect("room");
     let mut batch = BatchBuilder::at(reservation.position);
     let body: Vec<u8> = (1..=251).cycle().take(body_length).collect();
     let location = batch.push_body(&body);
     batch.push_event(event.as_bytes());
     batch.push_event_with(|buffer| buffer.extend_from_slice(b"and"));
-    log.append(reservation.epoch, reservation.position, batch)
-        .expect("it was reserved");
+    log.append(reservation, batch).expect("it was reserved");
     expected
         .words
         .0

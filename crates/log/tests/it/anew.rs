@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use kew_log::{
-    Fault, FaultyStorage, JobKind, LogPosition, PageContent, PageNumber, PageTable,
+    Fault, FaultyStorage, JobKind, LogPosition, Need, PageContent, PageNumber, PageTable,
     PlannedSnapshot, Repeat, SnapshotContent, ToDrain, read_table,
 };
 
@@ -29,12 +29,12 @@ fn fill(disk: &FaultyStorage, node: &mut Node, told: &mut Told) {
     while node.send(1, told).is_ok() {
         node.commit(told).unwrap();
     }
-    assert!(node.log.is_draining());
+    assert!(node.log.limits().full.is_some());
 }
 
 /// Snapshots differ by what lies between them.
 fn go_on(node: &mut Node, told: &mut Told) {
-    if node.log.reserve_for_settlement(0).is_ok() {
+    if node.log.reserve(Need::free(0)).is_ok() {
         node.log.beat();
     }
     node.commit(told).unwrap();
@@ -43,16 +43,16 @@ fn go_on(node: &mut Node, told: &mut Told) {
 /// Writes a snapshot of this content, and returns its position.
 fn write(node: &mut Node, told: &mut Told, content: impl SnapshotContent + 'static) -> LogPosition {
     go_on(node, told);
-    let before = node.log.last_snapshot();
+    let before = node.log.snapshots().last;
     let live = node.live_segments();
     node.log.snapshot(content, live).unwrap();
     node.background().unwrap();
     assert!(
-        node.log.last_snapshot() > before,
+        node.log.snapshots().last > before,
         "{:?}",
-        node.log.snapshot_error()
+        node.log.snapshots().failed
     );
-    node.log.last_snapshot().unwrap()
+    node.log.snapshots().last.unwrap()
 }
 
 fn write_all(node: &mut Node, told: &mut Told) -> LogPosition {
@@ -80,7 +80,7 @@ fn end_draining(disk: &FaultyStorage, node: &mut Node) {
         node.log.retry_prepare();
         node.background().unwrap();
     }
-    assert!(!node.log.is_draining());
+    assert!(!node.log.limits().full.is_some());
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn all_pages_lie_in_files_of_their_own_and_older_files_go() {
         let own = pairs(&disk, next);
         assert!(own.is_disjoint(&known), "{own:?} and {known:?}");
         known.extend(own);
-        assert!(node.log.is_draining());
+        assert!(node.log.limits().full.is_some());
         check_whole(&disk);
     }
     let kept = BTreeSet::from_iter(known.into_iter().rev().take(2));
@@ -103,7 +103,7 @@ fn all_pages_lie_in_files_of_their_own_and_older_files_go() {
     assert_eq!(pages_in(&disk), names);
     // Afterwards they are shared again.
     end_draining(&disk, &mut node);
-    let last = node.log.last_snapshot().unwrap();
+    let last = node.log.snapshots().last.unwrap();
     let next = snapshot(&mut node, &mut told, 1);
     assert_eq!(table(&disk, next).pages()[0], table(&disk, last).pages()[1]);
     Node::open_checked(&disk, &mut told);
@@ -117,7 +117,7 @@ fn the_first_snapshot_of_a_log_can_be_one_of_a_full_disk() {
     node.log.keep_for_draining(of_size(30_000));
     node.background().unwrap();
     fill(&disk, &mut node, &mut told);
-    assert_eq!(node.log.last_snapshot(), None);
+    assert_eq!(node.log.snapshots().last, None);
     for count in 1..4 {
         write_all(&mut node, &mut told);
         assert_eq!(pages_in(&disk).len(), 2 * 2.min(count));
@@ -296,7 +296,7 @@ fn a_snapshot_that_finds_no_space_leaves_nothing_and_the_log_goes_on() {
             let (disk, mut node, mut told) = full();
             write_all(&mut node, &mut told);
             go_on(&mut node, &mut told);
-            let before = node.log.last_snapshot();
+            let before = node.log.snapshots().last;
             let live = node.live_segments();
             node.log.snapshot(node.messages.content(), live).unwrap();
             disk.fail_after(calls, Fault::Enospc, repeat);
@@ -307,8 +307,8 @@ fn a_snapshot_that_finds_no_space_leaves_nothing_and_the_log_goes_on() {
             if !has_failed {
                 break;
             }
-            let is_written = node.log.last_snapshot() > before;
-            assert!(is_written || node.log.snapshot_error().is_some());
+            let is_written = node.log.snapshots().last > before;
+            assert!(is_written || node.log.snapshots().failed.is_some());
             if !is_written {
                 write_all(&mut node, &mut told);
             }
@@ -383,13 +383,13 @@ fn what_is_reserved_holds_three_snapshots_beside_each_other() {
     fill(&disk, &mut node, &mut told);
     node.log.keep_for_draining(state);
     for _ in 0..8 {
-        let kept = node.log.last_snapshot();
+        let kept = node.log.snapshots().last;
         write_all(&mut node, &mut told);
         assert!(
             read_table(&disk, kept.unwrap()).is_ok(),
             "the one before is kept"
         );
-        assert!(node.log.snapshot_error().is_none());
+        assert!(node.log.snapshots().failed.is_none());
     }
 }
 

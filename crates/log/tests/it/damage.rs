@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use kew_log::{Fault, FaultyStorage, LogOptions, OpenError, Repeat, Salvage, inspect, verify};
+use kew_log::{
+    Fault, FaultyStorage, LogOptions, Need, OpenError, Repeat, Salvage, inspect, verify,
+};
 
 use crate::node::{Node, Told, body_of, small};
 use crate::random::Random;
@@ -208,12 +210,10 @@ fn a_look_alike_inside_a_body_proves_nothing() {
 
     let storage = FaultyStorage::new();
     let mut node = Node::open_with(&storage, small(), 8).unwrap();
-    let reservation = node.log.reserve().unwrap();
+    let reservation = node.log.reserve(Need::grow(0)).unwrap();
     let mut batch = kew_log::BatchBuilder::at(reservation.position);
     batch.push_body(stolen);
-    node.log
-        .append(reservation.epoch, reservation.position, batch)
-        .unwrap();
+    node.log.append(reservation, batch).unwrap();
     node.log.run_commit().unwrap();
     storage.flip(SEGMENT_1, 4096, 1);
     let node = Node::open(&storage).unwrap();
@@ -496,7 +496,7 @@ fn the_only_snapshot_is_not_needed_while_the_log_is_complete() {
     node.send(20, &mut told).unwrap();
     node.snapshot(&mut told).unwrap();
     node.background().unwrap();
-    let position = node.log.last_snapshot().unwrap();
+    let position = node.log.snapshots().last.unwrap();
     drop(node);
     let name = format!("snapshot-{:020}", position.as_u64());
     storage.flip(&name, 73, 1);
@@ -520,7 +520,7 @@ fn events_in_a_snapshot_count_as_durable() {
     node.send(2, &mut told).unwrap();
     node.snapshot(&mut told).unwrap();
     node.background().unwrap();
-    let position = node.log.last_snapshot().unwrap().as_u64();
+    let position = node.log.snapshots().last.unwrap().as_u64();
     drop(node);
     // Both the snapshot and the only record before it: neither error may hide the other.
     storage.flip(&format!("snapshot-{position:020}"), 73, 1);

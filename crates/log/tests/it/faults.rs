@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kew_log::{Fault, FaultyStorage, JobKind, OpenError, Repeat, ReserveError};
+use kew_log::{Fault, FaultyStorage, JobKind, Need, OpenError, Repeat, ReserveError};
 
 use crate::node::{Node, Step, Step::*, Stop, Told, check_whole, of_size, run};
 use crate::random::Random;
@@ -126,7 +126,10 @@ fn a_failed_sync_is_never_retried_and_nothing_more_is_durable() {
     assert_eq!(node.log.durable(), durable);
     assert!(node.log.next_job().is_none());
     assert!(node.log.run_commit().is_err());
-    assert!(matches!(node.log.reserve(), Err(ReserveError::Ended(_))));
+    assert!(matches!(
+        node.log.reserve(Need::grow(0)),
+        Err(ReserveError::Ended(_))
+    ));
     assert!(!node.log.mark());
     // The pages of the failed sync are lost in a power cut, and the log is still intact.
     let disk = storage.crash(&mut |_| 0);
@@ -182,7 +185,7 @@ fn without_file_descriptors_jobs_are_tried_again_and_the_log_goes_on() {
     }
     let kinds: Vec<_> = refused.keys().map(String::as_str).collect();
     assert_eq!(kinds, ["Ballast", "Prepare", "Snapshot"], "{refused:?}");
-    assert!(!node.log.is_draining());
+    assert!(!node.log.limits().full.is_some());
     check_whole(&storage);
     Node::open_checked(&node.close(&mut told).unwrap(), &mut told);
 }

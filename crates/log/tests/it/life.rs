@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use kew_log::{
     AppendError, BatchBuilder, BeginSnapshotError, BodyLocation, BoxError, Epoch, FaultyStorage,
-    Log, LogPosition, MemoryStorage, OpenError, Replay,
+    Log, LogPosition, MemoryStorage, Need, OpenError, Replay,
 };
 
 use crate::node::{Node, Told, body_of, small};
@@ -95,38 +95,32 @@ fn a_stale_epoch_or_position_is_refused_and_changes_nothing() {
     let storage = FaultyStorage::new();
     let mut told = Told::default();
     let mut node = Node::open(&storage).unwrap();
-    let reservation = node.log.reserve().unwrap();
+    let of_epoch_before = node.log.reserve(Need::grow(0)).unwrap();
+    let mut node = Node::open(&storage).unwrap();
+    let reservation = node.log.reserve(Need::grow(0)).unwrap();
+    assert_eq!(of_epoch_before.position, reservation.position);
     let batch = |position| {
         let mut batch = BatchBuilder::at(position);
         batch.push_event(b"event");
         batch
     };
-    let stale = node.log.append(
-        Epoch::new(0),
-        reservation.position,
-        batch(reservation.position),
-    );
-    assert!(matches!(stale, Err(AppendError::StaleEpoch { .. })));
+    let stale = node
+        .log
+        .append(of_epoch_before, batch(reservation.position));
+    assert!(matches!(stale, Err(AppendError::Stale { .. })));
     let elsewhere = reservation.position.plus(8);
-    let stale = node
-        .log
-        .append(reservation.epoch, elsewhere, batch(elsewhere));
-    assert!(matches!(stale, Err(AppendError::StalePosition { .. })));
-    let stale = node
-        .log
-        .append(reservation.epoch, reservation.position, batch(elsewhere));
-    assert!(matches!(stale, Err(AppendError::StalePosition { .. })));
+    let mut moved = reservation;
+    moved.position = elsewhere;
+    let stale = node.log.append(moved, batch(elsewhere));
+    assert!(matches!(stale, Err(AppendError::Stale { .. })));
+    let stale = node.log.append(reservation, batch(elsewhere));
+    assert!(matches!(stale, Err(AppendError::Stale { .. })));
     let mut large = batch(reservation.position);
     large.push_event(&[0; 5000]);
-    let refused = node
-        .log
-        .append(reservation.epoch, reservation.position, large);
+    let refused = node.log.append(reservation, large);
     assert!(matches!(refused, Err(AppendError::TooLarge { .. })));
     let empty = BatchBuilder::at(reservation.position);
-    let end = node
-        .log
-        .append(reservation.epoch, reservation.position, empty)
-        .unwrap();
+    let end = node.log.append(reservation, empty).unwrap();
     assert_eq!(end, reservation.position);
     assert!(!node.log.has_staged());
     node.send(1, &mut told).unwrap();
@@ -182,7 +176,7 @@ fn a_snapshot_bounds_the_replay() {
     node.send(2, &mut told).unwrap();
     node.commit(&mut told).unwrap();
     node.background().unwrap();
-    let position = node.log.last_snapshot();
+    let position = node.log.snapshots().last;
     let node = Node::open_checked(&storage, &mut told);
     assert_eq!(node.recovery.snapshot, position);
     assert_eq!(node.recovery.events_replayed, 2);
@@ -204,7 +198,7 @@ fn a_snapshot_is_written_only_when_its_state_is_durable() {
     // What is appended meanwhile is not part of it, and it does not wait for that.
     node.send(2, &mut told).unwrap();
     node.background().unwrap();
-    assert_eq!(node.log.last_snapshot(), None, "the commit is under way");
+    assert_eq!(node.log.snapshots().last, None, "the commit is under way");
     let killed = storage.kill();
     let lost = Node::open_checked(&killed, &mut Told::default());
     assert_eq!(lost.recovery.snapshot, None);
@@ -212,7 +206,7 @@ fn a_snapshot_is_written_only_when_its_state_is_durable() {
     node.log.complete(commit.run()).unwrap();
     assert!(node.log.durable() == first && first < node.log.end());
     node.background().unwrap();
-    assert_eq!(node.log.last_snapshot(), Some(first));
+    assert_eq!(node.log.snapshots().last, Some(first));
     told.acknowledged = 10;
     let node = Node::open_checked(&storage, &mut told);
     assert_eq!(node.recovery.snapshot, Some(first));
@@ -265,12 +259,11 @@ fn a_log_in_memory_takes_no_memory_for_unwritten_space() {
     }
     assert!(log.space().size_bytes >= 3 << 20);
     assert!(storage.allocated_bytes() <= 2 * (64 << 10));
-    let reservation = log.reserve().unwrap();
+    let reservation = log.reserve(Need::grow(0)).unwrap();
     let mut batch = BatchBuilder::at(reservation.position);
     let location = batch.push_body(&[7; 100_000]);
     batch.push_event_with(|buffer| buffer.extend_from_slice(&[1; 300]));
-    log.append(reservation.epoch, reservation.position, batch)
-        .unwrap();
+    log.append(reservation, batch).unwrap();
     log.run_commit().unwrap();
     let mut count = Count(0);
     let (log, _) = open(&mut count).unwrap();

@@ -18,7 +18,7 @@ fn a_report_names_the_purpose_of_every_file() {
     let mut node = Node::open(&storage).unwrap();
     node.send(2, &mut told).unwrap();
     node.snapshot(&mut told).unwrap();
-    while node.log.is_snapshotting() {
+    while node.log.snapshots().is_under_way {
         let job = node.log.next_background_job().unwrap();
         let outcome = job.run();
         node.log.complete(outcome).unwrap();
@@ -45,7 +45,7 @@ fn a_report_names_the_purpose_of_every_file() {
         ]
     );
     assert_eq!(report.end, node.log.end());
-    assert_eq!(report.snapshot_used, node.log.last_snapshot());
+    assert_eq!(report.snapshot_used, node.log.snapshots().last);
     assert_eq!(report.events_to_replay, 1);
     assert_eq!(report.temporaries, ["prepare-snapshot-x"]);
     assert!(report.snapshots[0].is_whole);

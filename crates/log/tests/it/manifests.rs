@@ -14,7 +14,7 @@ pub(crate) fn snapshot(node: &mut Node, told: &mut Told, sent: u64) -> LogPositi
     node.send(sent, told).unwrap();
     node.snapshot(told).unwrap();
     node.background().unwrap();
-    node.log.last_snapshot().unwrap()
+    node.log.snapshots().last.unwrap()
 }
 
 /// The file and the offset of a copy of the first page that a snapshot names, and of the last one.
@@ -47,9 +47,9 @@ fn what_did_not_change_is_written_once_also_across_a_start() {
     let mut told = Told::default();
     let mut node = Node::open(&disk).unwrap();
     let first = snapshot(&mut node, &mut told, 5);
-    let written = node.log.last_snapshot_written_bytes().unwrap();
+    let written = node.log.snapshots().written_bytes.unwrap();
     let second = snapshot(&mut node, &mut told, 1);
-    assert!(node.log.last_snapshot_written_bytes().unwrap() < written);
+    assert!(node.log.snapshots().written_bytes.unwrap() < written);
     let numbers = |position| {
         let read = read_table(&disk, position).unwrap();
         let pages = read.table.pages().iter();
@@ -306,7 +306,7 @@ fn a_page_that_all_snapshots_have_lost_is_made_again_from_memory() {
     for damage in &found {
         node.log.note_damaged_file(&damage.file);
     }
-    assert_eq!(node.log.last_snapshot(), None);
+    assert_eq!(node.log.snapshots().last, None);
     snapshot(&mut node, &mut told, 1);
     snapshot(&mut node, &mut told, 1);
     check_whole(&disk);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use kew_log::{
     BatchBuilder, Body, BodyLocation, BoxError, FaultyStorage, Job, Log, LogEnd, LogOptions,
-    LogPosition, OpenError, PageContent, PageNumber, Recovery, Replay, Reservation, ReserveError,
-    ToDrain, verify,
+    LogPosition, Need, OpenError, PageContent, PageNumber, Recovery, Replay, Reservation,
+    ReserveError, ToDrain, verify,
 };
 
 use crate::paged::{Content, Marks, PAGES};
@@ -231,7 +231,7 @@ impl Node {
             BatchBuilder::body_size_bytes_max(701) + BatchBuilder::event_size_bytes_max(EVENT_SIZE);
         let least = count * message_bytes as u64;
         let reservation = loop {
-            match self.log.reserve_room(least) {
+            match self.log.reserve(Need::grow(least)) {
                 Ok(reservation) => break reservation,
                 Err(ReserveError::NotPrepared) => self.background()?,
                 Err(ReserveError::NoSpace) => return Err(Stop::NoSpace),
@@ -259,15 +259,13 @@ impl Node {
             batch.push_event(&encode(id, location));
             self.messages.sent(id, location);
         }
-        self.log
-            .append(reservation.epoch, reservation.position, batch)
-            .unwrap();
+        self.log.append(reservation, batch).unwrap();
         told.batch_ends.insert(self.messages.count);
     }
 
     fn reserve(&mut self) -> Result<Reservation, Stop> {
         loop {
-            match self.log.reserve() {
+            match self.log.reserve(Need::grow(0)) {
                 Ok(reservation) => return Ok(reservation),
                 Err(ReserveError::NotPrepared) => self.background()?,
                 Err(ReserveError::NoSpace) => return Err(Stop::NoSpace),
@@ -309,7 +307,7 @@ impl Node {
 
     pub(crate) fn snapshot(&mut self, told: &mut Told) -> Result<(), Stop> {
         self.commit(told)?;
-        while self.log.is_snapshotting() {
+        while self.log.snapshots().is_under_way {
             self.background()?;
         }
         let live = self.live_segments();

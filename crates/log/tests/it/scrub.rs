@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kew_log::{
-    BatchBuilder, Fault, FaultyStorage, Log, LogOptions, LogPosition, Repeat, Scrub, ScrubCursor,
-    ScrubDamage, Scrubbed,
+    BatchBuilder, Fault, FaultyStorage, Log, LogOptions, LogPosition, Need, Repeat, Scrub,
+    ScrubCursor, ScrubDamage, Scrubbed,
 };
 
 use crate::node::{Messages, Node, Told};
@@ -232,11 +232,11 @@ fn a_pass_goes_on_behind_a_bad_sector() {
         Log::open(Arc::new(disk.clone()), options, 1, &mut Messages::default()).unwrap();
     let mut records = Vec::new();
     for _ in 0..40 {
-        let at = log.reserve().unwrap();
+        let at = log.reserve(Need::grow(0)).unwrap();
         let mut batch = BatchBuilder::at(at.position);
         batch.push_body(&[7; 100_000]);
         batch.push_event(b"sent");
-        records.push(log.append(at.epoch, at.position, batch).unwrap());
+        records.push(log.append(at, batch).unwrap());
         log.run_commit().unwrap();
         while let Some(job) = log.next_job() {
             log.complete(job.run()).unwrap();

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use kew_log::{BatchBuilder, FaultyStorage, LogOptions, OpenError, Storage, StorageFile};
+use kew_log::{BatchBuilder, FaultyStorage, LogOptions, Need, OpenError, Storage, StorageFile};
 
 use crate::node::{Messages, Node};
 
@@ -90,7 +90,7 @@ fn read_bytes_of_a_start(segment_bytes: u64) -> u64 {
     let mut look_alike = [0; 24];
     look_alike[12] = 1;
     look_alike[13] = 1;
-    let room = node.log.reserve().unwrap().room_bytes;
+    let room = node.log.reserve(Need::grow(0)).unwrap().room_bytes;
     let count = usize::try_from(room / 24).unwrap() - 200;
     let mut body = look_alike.repeat(count);
     let length = body.len();
@@ -101,16 +101,14 @@ fn read_bytes_of_a_start(segment_bytes: u64) -> u64 {
         body[at + 8..at + 12].copy_from_slice(&u32::try_from(at).unwrap().to_le_bytes());
     }
     for content in [&body[..], b"the last one"] {
-        let reservation = node.log.reserve().unwrap();
+        let reservation = node.log.reserve(Need::grow(0)).unwrap();
         let mut batch = BatchBuilder::at(reservation.position);
         let offset = batch.push_body(content).offset;
         // The first one is aligned like a record.
         let mut batch = BatchBuilder::at(reservation.position);
         let padding = vec![0; usize::try_from(8 - offset % 8).unwrap()];
         batch.push_body(&[&padding, content].concat());
-        node.log
-            .append(reservation.epoch, reservation.position, batch)
-            .unwrap();
+        node.log.append(reservation, batch).unwrap();
         node.log.run_commit().unwrap();
     }
     drop(node);

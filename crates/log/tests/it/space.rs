@@ -1,6 +1,8 @@
 //! A disk that fills up, and is drained again.
 
-use kew_log::{BatchBuilder, Fault, FaultyStorage, JobKind, LogOptions, Repeat, ReserveError};
+use kew_log::{
+    BatchBuilder, Fault, FaultyStorage, JobKind, LogOptions, Need, Repeat, ReserveError,
+};
 
 use crate::node::{Node, Stop, Told, check_whole, of_size, small};
 use crate::random::Random;
@@ -32,23 +34,24 @@ fn a_full_disk_refuses_new_work_keeps_settling_and_recovers() {
     assert_eq!(storage.files().len(), 2);
 
     let mut settled = 0;
-    while let Ok(reservation) = node.log.reserve_for_settlement(0) {
+    while let Ok(reservation) = node.log.reserve(Need::free(0)) {
         let mut batch = BatchBuilder::at(reservation.position);
         batch.push_body(&[1; 100]);
-        node.log
-            .append(reservation.epoch, reservation.position, batch)
-            .unwrap();
+        node.log.append(reservation, batch).unwrap();
         node.log.run_commit().unwrap();
         settled += 1;
     }
     assert!(settled >= 3, "{settled} batches fit into the reserve");
     node.background().unwrap();
     assert!(matches!(
-        node.log.reserve_for_settlement(0),
+        node.log.reserve(Need::free(0)),
         Err(ReserveError::NoSpace)
     ));
     assert!(node.log.next_background_job().is_none(), "no busy loop");
-    assert!(matches!(node.log.reserve(), Err(ReserveError::NoSpace)));
+    assert!(matches!(
+        node.log.reserve(Need::grow(0)),
+        Err(ReserveError::NoSpace)
+    ));
 
     storage.set_capacity_bytes(None);
     node.log.retry_prepare();
@@ -76,12 +79,10 @@ fn settle_on_a_full_disk(is_marked: bool) -> usize {
         node.commit(&mut told).unwrap();
     }
     let mut settled = 0;
-    while let Ok(reservation) = node.log.reserve_for_settlement(0) {
+    while let Ok(reservation) = node.log.reserve(Need::free(0)) {
         let mut batch = BatchBuilder::at(reservation.position);
         batch.push_body(&[1; 100]);
-        node.log
-            .append(reservation.epoch, reservation.position, batch)
-            .unwrap();
+        node.log.append(reservation, batch).unwrap();
         node.log.run_commit().unwrap();
         if is_marked && node.log.mark() {
             node.log.run_commit().unwrap();
@@ -107,20 +108,20 @@ fn a_snapshot_that_finds_no_space_is_given_up_and_can_be_repeated() {
     node.background().unwrap();
     node.send(2, &mut told).unwrap();
     storage.set_capacity_bytes(Some(storage.used_bytes()));
-    let before = node.log.bytes_since_snapshot();
+    let before = node.log.snapshots().bytes_since;
     node.snapshot(&mut told).unwrap();
-    assert_eq!(node.log.bytes_since_snapshot(), 0);
+    assert_eq!(node.log.snapshots().bytes_since, 0);
     node.background().unwrap();
-    assert!(node.log.snapshot_error().is_some());
-    assert!(!node.log.is_snapshotting());
-    assert_eq!(node.log.last_snapshot(), None);
-    assert!(node.log.bytes_since_snapshot() >= before);
+    assert!(node.log.snapshots().failed.is_some());
+    assert!(!node.log.snapshots().is_under_way);
+    assert_eq!(node.log.snapshots().last, None);
+    assert!(node.log.snapshots().bytes_since >= before);
 
     storage.set_capacity_bytes(None);
     node.snapshot(&mut told).unwrap();
     node.background().unwrap();
-    assert!(node.log.snapshot_error().is_none());
-    assert_eq!(node.log.last_snapshot(), Some(node.log.end()));
+    assert!(node.log.snapshots().failed.is_none());
+    assert_eq!(node.log.snapshots().last, Some(node.log.end()));
     Node::open_checked(&storage, &mut told);
 }
 
@@ -133,7 +134,7 @@ fn the_log_waits_for_a_segment_that_is_being_prepared() {
     assert_eq!(job.kind(), JobKind::Prepare);
     assert!(node.log.next_job().is_none(), "one at a time");
     let error = loop {
-        match node.log.reserve() {
+        match node.log.reserve(Need::grow(0)) {
             Ok(reservation) => {
                 let end = node.messages.count + 1;
                 node.send_in(reservation, end, &mut told);
@@ -247,8 +248,8 @@ fn a_snapshot_takes_the_ballast_and_new_messages_do_not() {
     assert!(has_ballast(&storage));
     node.snapshot(&mut told).unwrap();
     node.background().unwrap();
-    assert!(node.log.snapshot_error().is_none());
-    assert_eq!(node.log.last_snapshot(), Some(node.log.end()));
+    assert!(node.log.snapshots().failed.is_none());
+    assert_eq!(node.log.snapshots().last, Some(node.log.end()));
     assert!(!has_ballast(&storage) && !node.log.space().has_ballast);
     // There is room for a segment now, and it is reserved for the next ballast.
     node.log.retry_prepare();
@@ -465,7 +466,10 @@ fn a_ballast_that_does_not_fit_is_not_begun() {
     let before = storage.used_bytes();
     node.log.keep_for_draining(of_size(LARGE_STATE_BYTES));
     node.background().unwrap();
-    assert!(matches!(node.log.reserve(), Err(ReserveError::NoSpace)));
+    assert!(matches!(
+        node.log.reserve(Need::grow(0)),
+        Err(ReserveError::NoSpace)
+    ));
     assert_eq!(storage.used_bytes(), before);
 }
 
@@ -477,7 +481,7 @@ fn a_disk_whose_draining_ended_is_not_full_at_once() {
     node.log.keep_for_draining(of_size(state_bytes));
     node.background().unwrap();
     let mut capacity_bytes = storage.used_bytes();
-    while node.log.is_draining() {
+    while node.log.limits().full.is_some() {
         capacity_bytes += 1 << 10;
         storage.set_capacity_bytes(Some(capacity_bytes));
         node.log.retry_prepare();
@@ -540,13 +544,13 @@ fn a_ballast_that_is_too_large_is_replaced_by_a_smaller_one() {
     while let Some(job) = node.log.next_background_job() {
         is_made |= job.kind() == JobKind::Ballast;
         // There is a whole ballast at any time, so messages have room.
-        assert!(node.log.reserve().is_ok());
+        assert!(node.log.reserve(Need::grow(0)).is_ok());
         node.log.complete(job.run()).unwrap();
     }
     let small = node.log.space().disk_bytes;
     assert!(is_made && small < large / 4, "{small} after {large}");
     assert!(!node.log.shrink_ballast());
-    assert!(node.log.reserve().is_ok());
+    assert!(node.log.reserve(Need::grow(0)).is_ok());
     let names: Vec<_> = storage.files().into_iter().map(|(name, _)| name).collect();
     assert!(
         !names.iter().any(|name| name == "prepare-ballast"),
@@ -561,5 +565,5 @@ fn a_ballast_that_is_too_large_is_replaced_by_a_smaller_one() {
     assert!(node.log.shrink_ballast());
     node.background().unwrap();
     assert_eq!(node.log.space().disk_bytes, large);
-    assert!(!node.log.is_draining() && node.log.reserve().is_ok());
+    assert!(!node.log.limits().full.is_some() && node.log.reserve(Need::grow(0)).is_ok());
 }

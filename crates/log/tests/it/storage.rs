@@ -4,8 +4,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use kew_log::{
-    BatchBuilder, BodyError, BodyLocation, DataDir, FileStorage, Log, LogOptions, ScrubCursor,
-    Storage, StorageFile, verify,
+    BatchBuilder, BodyError, BodyLocation, DataDir, FileStorage, Log, LogOptions, Need,
+    ScrubCursor, Storage, StorageFile, verify,
 };
 
 use crate::node::{Messages, small};
@@ -24,11 +24,10 @@ fn a_log_lives_in_a_directory() {
             let outcome = job.run();
             log.complete(outcome).unwrap();
         }
-        let reservation = log.reserve().unwrap();
+        let reservation = log.reserve(Need::grow(0)).unwrap();
         let mut batch = BatchBuilder::at(reservation.position);
         location = batch.push_body(b"hello");
-        log.append(reservation.epoch, reservation.position, batch)
-            .unwrap();
+        log.append(reservation, batch).unwrap();
         log.run_commit().unwrap();
         assert!(log.mark());
         log.run_commit().unwrap();
@@ -92,11 +91,10 @@ fn append(log: &mut Log, body: &[u8]) -> Option<BodyLocation> {
     while let Some(job) = log.next_job() {
         log.complete(job.run()).unwrap();
     }
-    let reservation = log.reserve_room(body.len() as u64 + 64).ok()?;
+    let reservation = log.reserve(Need::grow(body.len() as u64 + 64)).ok()?;
     let mut batch = BatchBuilder::at(reservation.position);
     let location = batch.push_body(body);
-    log.append(reservation.epoch, reservation.position, batch)
-        .unwrap();
+    log.append(reservation, batch).unwrap();
     log.run_commit().unwrap();
     Some(location)
 }

@@ -151,7 +151,7 @@ impl<T> Partition<T> {
         let Some((command, needed)) = evacuation.ready.take() else {
             return;
         };
-        if !space.takes_moves(needed, &self.log) {
+        if !space.takes_moves(needed) {
             // Bodies that others counted are larger than their segment looks. Another one is emptied meanwhile.
             if let Some(victim) = &evacuation.victim
                 && space.never_takes(needed)

@@ -204,12 +204,12 @@ impl<T> Partition<T> {
         let Some(limit_bytes) = self.limit_bytes() else {
             return;
         };
-        if self.log.is_draining() {
+        if self.is_full() {
             self.loads.warming.give_up();
             return;
         }
         // A run may get another page from a snapshot that is under way.
-        if self.stopped || self.log.is_snapshotting() {
+        if self.stopped || self.log.snapshots().is_under_way {
             return;
         }
         self.leave_pages();
@@ -356,10 +356,10 @@ impl<T> Partition<T> {
         let may_begin = self.loads.warming.retry_at.has_passed(now)
             && self.snapshot_retry_at.has_passed(now)
             && self.lets_snapshot_begin();
-        if !may_begin || !self.is_due_by_warming() || self.log.is_snapshotting() {
+        if !may_begin || !self.is_due_by_warming() || self.log.snapshots().is_under_way {
             return;
         }
-        if self.log.bytes_since_snapshot() > 0 {
+        if self.log.snapshots().bytes_since > 0 {
             self.snapshot_if_due();
         } else if !self.log.beat() {
             self.loads.warming.retry_at = now.plus_ms(BEAT_RETRY_INTERVAL_MS);
@@ -369,7 +369,7 @@ impl<T> Partition<T> {
     /// When it is to go on if nothing else happens.
     pub(in crate::partition) fn next_warming(&self) -> Option<BootTime> {
         let limit_bytes = self.limit_bytes()?;
-        if self.stopped || self.log.is_draining() || self.log.is_snapshotting() {
+        if self.stopped || self.is_full() || self.log.snapshots().is_under_way {
             return None;
         }
         let (now, warming) = (self.now.boot, &self.loads.warming);
@@ -384,7 +384,7 @@ impl<T> Partition<T> {
         // Otherwise a job comes first, and a turn after it.
         let due_at = self.due_by_warming_at()?;
         let retry_at = warming.retry_at.max(self.snapshot_retry_at);
-        let may_begin = !self.log.is_snapshotting() && self.lets_snapshot_begin();
+        let may_begin = !self.log.snapshots().is_under_way && self.lets_snapshot_begin();
         may_begin.then(|| due_at.max(retry_at).max(self.snapshots_rest_until))
     }
 }

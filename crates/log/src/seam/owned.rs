@@ -1,0 +1,114 @@
+//! What the owner of a log asks of it, and gets.
+
+use thiserror::Error;
+
+use crate::{Epoch, LogEnd, LogPosition};
+
+/// Room that the owner needs for one batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// What the batch is for.
+    pub urgency: Urgency,
+    /// The size of the batch. There is a minimum, so 0 asks for the room of an ordinary batch.
+    pub size_bytes: u64,
+}
+
+/// What a batch is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// The batch brings something new. It has no room while the space for draining is not reserved.
+    Grow,
+    /// The batch frees space or keeps promises. On a full disk it may use the remaining and the reserved space.
+    Free,
+}
+
+impl Need {
+    /// Room for a batch that brings something new.
+    pub const fn grow(size_bytes: u64) -> Self {
+        Self {
+            urgency: Urgency::Grow,
+            size_bytes,
+        }
+    }
+
+    /// Room for a batch that frees space.
+    pub const fn free(size_bytes: u64) -> Self {
+        Self {
+            urgency: Urgency::Free,
+            size_bytes,
+        }
+    }
+}
+
+/// Permission to append one batch. It holds until the log next appends or reserves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// The position to build the batch for.
+    pub position: LogPosition,
+    /// Bounds the batch's [`len_bytes`](crate::BatchBuilder::len_bytes).
+    pub room_bytes: u64,
+    /// Of the opening that it is for.
+    pub(crate) epoch: Epoch,
+}
+
+/// What a log takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogLimits {
+    /// No batch is larger. It never changes, so it is known before a decision.
+    pub batch_size_bytes_max: u64,
+    /// What a full disk takes. `None` while the disk is not full.
+    pub full: Option<FullLimits>,
+}
+
+/// What a log takes while its disk is full and is drained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FullLimits {
+    /// The largest batch that frees space.
+    pub batch_size_bytes_max: u64,
+    /// A snapshot is due after this many bytes.
+    pub snapshot_after_bytes: u64,
+    /// Whether a settlement may bring a body now. The body keeps its segment in use, so only few segments may have any.
+    pub takes_bodies: bool,
+    /// Whether bodies that only move may come now, so that one segment is left for settlements.
+    pub takes_moves: bool,
+}
+
+/// Why there is no room for a batch.
+#[derive(Clone, Debug, Error)]
+pub enum ReserveError {
+    /// The disk is full: [`LogLimits::full`] says what it takes. A batch that frees space may still find room.
+    #[error("there is no space for another segment")]
+    NoSpace,
+    /// The next segment is still being prepared: run the pending job and ask again.
+    #[error("the next segment is not prepared yet")]
+    NotPrepared,
+    /// The log has ended.
+    #[error(transparent)]
+    Ended(#[from] LogEnd),
+}
+
+/// Why a batch was not staged. Nothing changed.
+#[derive(Clone, Debug, Error)]
+pub enum AppendError {
+    /// Something was appended since the reservation, or it is of another opening, or the batch is for another position.
+    #[error(
+        "a batch for position {given} has no valid reservation: the log ends at position {end}"
+    )]
+    Stale {
+        /// The position of the reservation or of the batch.
+        given: LogPosition,
+        /// The log's end.
+        end: LogPosition,
+    },
+    /// The batch exceeds its reservation.
+    #[error("a batch of {size_bytes} bytes is above the room of {room_bytes} bytes")]
+    TooLarge {
+        /// Size of the batch's payload.
+        size_bytes: u64,
+        /// The room in the segment.
+        room_bytes: u64,
+    },
+    /// The log has ended.
+    #[error(transparent)]
+    Ended(#[from] LogEnd),
+}
