@@ -15,8 +15,8 @@ use kew_engine::{
     MovedBodies, Source, State, Timestamp, Turn,
 };
 use kew_log::{
-    AppendError, BatchBuilder, BeginSnapshotError, FirstFormatBody, FirstFormatLog, Log, LogEnd,
-    LogOptions, LogPosition, Need, OpenError, ReserveError, Storage, ToDrain, replay,
+    AppendError, BatchBuilder, BeginSnapshotError, FirstFormatBody, FirstFormatLog, LogEnd,
+    LogOptions, LogPosition, Need, OpenError, ReserveError, SegmentLog, Storage, ToDrain, replay,
 };
 use thiserror::Error;
 
@@ -151,7 +151,7 @@ impl OldPartition {
         };
         let Self { log: old, state } = self;
         let now = state.last_event_at();
-        let log = Log::create(Arc::clone(&new), log_options, entropy, first, now.as_ms())?;
+        let log = SegmentLog::create(Arc::clone(&new), log_options, entropy, first, now.as_ms())?;
         let mut copying = Copying {
             now,
             end,
@@ -255,7 +255,7 @@ struct Copying {
     /// Where the old log ends.
     end: LogPosition,
     old: FirstFormatLog,
-    log: Log,
+    log: SegmentLog,
     state: State,
     bodies: u64,
     damaged: u64,

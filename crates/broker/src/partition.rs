@@ -33,7 +33,7 @@ mod upkeep;
 
 use kew_engine::{BodyLocation, Incarnation, Overview, State, Timestamp, Waste};
 use kew_log::{
-    BackupPlan, BeginBackupError, BootTime, Job, JobOutcome, Log, LogEnd, LogPosition, PinId,
+    BackupPlan, BeginBackupError, BootTime, Job, JobOutcome, LogEnd, LogPosition, PinId, SegmentLog,
 };
 use kew_planted::{Bug, is_planted};
 
@@ -62,7 +62,7 @@ use crate::waiters::Waiters;
 /// `T` is the driver's ticket for a command. It comes back with the answer.
 pub struct Partition<T> {
     state: State,
-    log: Log,
+    log: SegmentLog,
     waiters: Waiters<(T, Reply)>,
     /// Changes since the last [`Partition::take_wakes`] that may concern waiting receivers.
     stirred: Vec<Stirred>,
@@ -197,7 +197,7 @@ impl<T> Partition<T> {
         }
     }
 
-    /// Begins a backup of everything that is durable now: see [`Log::begin_backup`].
+    /// Begins a backup of everything that is durable now: see [`SegmentLog::begin_backup`].
     pub fn begin_backup(&mut self) -> Result<(PinId, BackupPlan), BeginBackupError> {
         self.log.begin_backup()
     }
@@ -253,7 +253,7 @@ impl<T> Partition<T> {
     }
 
     /// The log, for counts.
-    pub fn log(&self) -> &Log {
+    pub fn log(&self) -> &SegmentLog {
         &self.log
     }
 }

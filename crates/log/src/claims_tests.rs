@@ -14,8 +14,8 @@ use crate::segment::{self, Salts, Source};
 use crate::storage::Storage;
 use crate::survey::Survey;
 use crate::{
-    BatchBuilder, BoxError, FaultyStorage, Gap, Log, LogOptions, Need, OpenError, Recovery, Rescue,
-    Salvage,
+    BatchBuilder, BoxError, FaultyStorage, Gap, LogOptions, Need, OpenError, Recovery, Rescue,
+    Salvage, SegmentLog,
 };
 
 const fn at(position: u64) -> LogPosition {
@@ -80,7 +80,7 @@ impl Rescue for Words {
 /// An owner, and every word that it knows with the log's end behind it.
 struct Node {
     storage: FaultyStorage,
-    log: Log,
+    log: SegmentLog,
     recovery: Recovery,
     words: Vec<(String, LogPosition)>,
 }
@@ -99,7 +99,7 @@ impl Node {
             recent_bytes_max: 1 << 10,
             pages: crate::PageOptions::default(),
         };
-        let (log, recovery) = Log::open(Arc::new(storage.clone()), options, 7, &mut found)?;
+        let (log, recovery) = SegmentLog::open(Arc::new(storage.clone()), options, 7, &mut found)?;
         let expected: Vec<_> = words.iter().map(|(word, _)| word.clone()).collect();
         assert_eq!(found.0, expected);
         let mut node = Self {
@@ -240,7 +240,7 @@ fn damage_before_the_cut_is_still_damage() {
     let segment = segment.unwrap();
     let name = segment.name.clone();
     storage.flip(&name, segment.offset_of(damaged), 1);
-    let error = Log::open(
+    let error = SegmentLog::open(
         Arc::new(storage.clone()),
         LogOptions::default(),
         7,

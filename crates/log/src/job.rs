@@ -125,7 +125,7 @@ impl fmt::Debug for Job {
     }
 }
 
-/// The outcome of a job, for [`Log::complete`](crate::Log::complete).
+/// The outcome of a job, for [`SegmentLog::complete`](crate::SegmentLog::complete).
 #[must_use = "the log waits for the job's outcome"]
 pub struct JobOutcome(pub(crate) Outcome);
 

@@ -1,10 +1,10 @@
 //! The log: it makes events durable.
 //!
-//! A [`Log`] takes batches of events and bodies, makes them durable in order, and replays them at the next
-//! open. It knows nothing of messages: entries are opaque bytes. It starts no thread and blocks only in
-//! [`Log::open`]. All other blocking work is a [`Job`], which any thread may run.
+//! A [`SegmentLog`] takes batches of events and bodies, makes them durable in order, and replays them at the next
+//! open. Its owner has it as an [`OwnedLog`], and does not know of which kind it is. It knows nothing of messages: entries are opaque bytes. It starts no thread and blocks only in
+//! [`SegmentLog::open`]. All other blocking work is a [`Job`], which any thread may run.
 //!
-//! It promises that everything before [`Log::durable`] survives a crash of the process and a loss of power.
+//! It promises that everything before [`SegmentLog::durable`] survives a crash of the process and a loss of power.
 //! Damage to it is noticed and named, never skipped. Data that was not durable is shown whole or not at all.
 //! `FORMAT.md` describes every byte and the rules of recovery.
 
@@ -45,7 +45,7 @@ pub use inspect::{
     Damage, PageFileReport, Report, SegmentReport, SegmentState, SnapshotReport, inspect, verify,
 };
 pub use job::{Job, JobKind, JobOutcome};
-pub use log::{BeginBackupError, Log, LogSpace, PinId, SegmentSpan};
+pub use log::{BeginBackupError, LogSpace, PinId, SegmentLog, SegmentSpan};
 pub use options::{BATCH_SIZE_BYTES_MAX, LogOptions};
 pub use pages::{
     GroupReader, ManifestError, PageAppender, PageContent, PageDamage, PageError, PageFileDamage,
@@ -60,8 +60,9 @@ pub use replay::{BoxError, LateError, Replay};
 pub use salvage::{Base, Gap, Rebuilt, Rescue, Salvage};
 pub use scrub::{Scrub, ScrubCursor, ScrubDamage, Scrubbed};
 pub use seam::{
-    AppendError, BeginSnapshotError, BootTime, FullLimits, LogEnd, LogLimits, Need, Reservation,
-    ReserveError, SnapshotStatus, Urgency,
+    AppendError, BeginSnapshotError, BootTime, FullLimits, LocalLog, LogEnd, LogFiles, LogHealth,
+    LogLimits, LogState, LogUpkeep, Need, OwnedLog, Reservation, ReserveError, SnapshotStatus,
+    Urgency,
 };
 pub use snapshot::SnapshotError;
 pub use storage::{

@@ -55,7 +55,7 @@ pub struct Recovery {
     /// Notes for the operator, although the log is whole.
     pub warnings: Vec<String>,
     /// Files with damage that this start did not need: of snapshots that were passed over, and of copies of pages. The
-    /// owner notes each ([`Log::note_damaged_file`](crate::Log::note_damaged_file)) and writes snapshots soon.
+    /// owner notes each ([`SegmentLog::note_damaged_file`](crate::SegmentLog::note_damaged_file)) and writes snapshots soon.
     pub damaged_files: Vec<String>,
 }
 

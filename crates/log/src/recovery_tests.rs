@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::format::{RECORD_HEADER_SIZE, RecordHeader, SEGMENT_HEADER_SIZE, content_crc};
 use crate::replay::Ignore;
-use crate::{BatchBuilder, FaultyStorage, Log, Need, Salvage};
+use crate::{BatchBuilder, FaultyStorage, Need, Salvage, SegmentLog};
 
 const SEGMENT: &str = "segment-00000000000000000001";
 
@@ -16,7 +16,8 @@ fn written() -> (FaultyStorage, Vec<u64>) {
         ballast_size_bytes: 0,
         ..LogOptions::default()
     };
-    let (mut log, _) = Log::open(Arc::new(storage.clone()), options, 3, &mut Ignore).unwrap();
+    let (mut log, _) =
+        SegmentLog::open(Arc::new(storage.clone()), options, 3, &mut Ignore).unwrap();
     let mut positions = Vec::new();
     for _ in 0..3 {
         let reservation = log.reserve(Need::grow(0)).unwrap();
@@ -53,7 +54,7 @@ fn a_record_of_a_newer_version_is_refused_in_any_place() {
         let disk = storage.kill();
         make_newer(&disk, position);
         let before = disk.files();
-        let error = Log::open(
+        let error = SegmentLog::open(
             Arc::new(disk.clone()),
             LogOptions::default(),
             3,

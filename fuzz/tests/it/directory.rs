@@ -12,8 +12,8 @@ use kew_fuzz::golden::{
 };
 use kew_fuzz::mutate::{Input, changes};
 use kew_log::{
-    BodyLocation, BoxError, FaultyStorage, FirstFormatLog, Log, LogOptions, LogPosition, OpenError,
-    PageContent, PageNumber, Replay, inspect, verify,
+    BodyLocation, BoxError, FaultyStorage, FirstFormatLog, LogOptions, LogPosition, OpenError,
+    PageContent, PageNumber, Replay, SegmentLog, inspect, verify,
 };
 
 use crate::{INPUT_SIZE_MAX, INPUTS};
@@ -88,9 +88,9 @@ fn check(storage: &FaultyStorage, holds: Holds) -> Result<u64, OpenError> {
         let verified = verify(storage).is_ok();
         assert_eq!(verified, verified && report.damage.is_empty());
         let mut owner = Owner::of(holds);
-        Log::open(Arc::new(storage.clone()), options, 1, &mut owner)?;
+        SegmentLog::open(Arc::new(storage.clone()), options, 1, &mut owner)?;
         let mut again = Owner::of(holds);
-        Log::open(Arc::new(storage.clone()), options, 2, &mut again)
+        SegmentLog::open(Arc::new(storage.clone()), options, 2, &mut again)
             .expect("it has just been opened");
         assert_eq!(
             (owner.parts, owner.events, owner.pages),

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use kew_backup::{Backup, BackupError, Phase, Progress, Source, Taken, take};
 use kew_log::{
-    BackupPlan, BatchBuilder, BoxError, FileStorage, Log, LogOptions, LogPosition, Need, Replay,
-    plan_backup, replay,
+    BackupPlan, BatchBuilder, BoxError, FileStorage, LogOptions, LogPosition, Need, Replay,
+    SegmentLog, plan_backup, replay,
 };
 
 const ID: &str = "0123456789abcdef0123456789abcdef";
@@ -67,7 +67,7 @@ impl Place {
             ..LogOptions::default()
         };
         let mut count = Count::default();
-        let (mut log, _) = Log::open(storage, options, events, &mut count).unwrap();
+        let (mut log, _) = SegmentLog::open(storage, options, events, &mut count).unwrap();
         for _ in 0..events {
             while let Some(job) = log.next_background_job() {
                 log.complete(job.run()).unwrap();
@@ -210,7 +210,7 @@ fn a_backup_that_is_ended_anywhere_continues() {
     backup.copy_to(&to, &unnoted()).unwrap();
     let mut count = Count::default();
     let storage = Arc::new(FileStorage::open(&to).unwrap());
-    Log::open(storage, LogOptions::default(), 1, &mut count).unwrap();
+    SegmentLog::open(storage, LogOptions::default(), 1, &mut count).unwrap();
     assert_eq!(count.0, 30);
 }
 

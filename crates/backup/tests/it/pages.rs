@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use kew_backup::{BackupError, Taken};
 use kew_log::{
-    BoxError, FileStorage, Log, LogOptions, LogPosition, OpenError, PageContent, PageNumber,
-    PlannedSnapshot, ReadManifest, Replay, SnapshotContent, check_pages, pages_of, replay,
+    BoxError, FileStorage, LogOptions, LogPosition, OpenError, PageContent, PageNumber,
+    PlannedSnapshot, ReadManifest, Replay, SegmentLog, SnapshotContent, check_pages, pages_of,
+    replay,
 };
 
 use crate::{Place, flip};
@@ -66,7 +67,7 @@ impl Replay for Words {
 
 /// A log that is open, and its state.
 struct Source {
-    log: Log,
+    log: SegmentLog,
     words: Words,
 }
 
@@ -83,7 +84,7 @@ impl Source {
             ..LogOptions::default()
         };
         let mut words = Words::default();
-        let (log, _) = Log::open(Arc::new(storage), options, 1, &mut words).unwrap();
+        let (log, _) = SegmentLog::open(Arc::new(storage), options, 1, &mut words).unwrap();
         Self { log, words }
     }
 

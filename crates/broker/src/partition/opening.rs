@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use kew_engine::{Command, CountUnit, State, Timestamp, Turn};
 use kew_log::{
-    AppendError, BootTime, Log, LogEnd, Need, OpenError, Recovery, Replay, ReserveError, Storage,
+    AppendError, BootTime, LogEnd, Need, OpenError, Recovery, Replay, ReserveError, SegmentLog,
+    Storage,
 };
 use thiserror::Error;
 
@@ -64,7 +65,8 @@ impl<T> Partition<T> {
             resident_bytes: options.resident_limit.bytes(0),
             reads: Reads::WhatIsNeeded,
         };
-        let open = |replay: &mut dyn Replay| Log::open(storage, options.log, entropy, replay);
+        let open =
+            |replay: &mut dyn Replay| SegmentLog::open(storage, options.log, entropy, replay);
         let (opened, replayed) = match options.replays_beside {
             true => replaying::beside(how, open).map_err(OpenPartitionError::Thread)?,
             false => replaying::alone(how, open),

@@ -7,7 +7,9 @@ use bytes::Bytes;
 use kew_broker::{OpenPartitionError, Partition, PartitionOptions};
 use kew_engine::bus::{BusCommand, BusQueueOptions};
 use kew_engine::{Command, Timestamp};
-use kew_log::{BatchBuilder, BoxError, FaultyStorage, Log, LogPosition, Need, OpenError, Replay};
+use kew_log::{
+    BatchBuilder, BoxError, FaultyStorage, LogPosition, Need, OpenError, Replay, SegmentLog,
+};
 
 use crate::bus::named;
 use crate::partition::{Driver, options};
@@ -124,14 +126,14 @@ impl Replay for Foreign {
     }
 }
 
-fn foreign_log(storage: &FaultyStorage, events: &[&str]) -> (Log, Vec<LogPosition>) {
+fn foreign_log(storage: &FaultyStorage, events: &[&str]) -> (SegmentLog, Vec<LogPosition>) {
     let (mut log, _) =
-        Log::open(Arc::new(storage.clone()), options().log, 1, &mut Foreign).unwrap();
+        SegmentLog::open(Arc::new(storage.clone()), options().log, 1, &mut Foreign).unwrap();
     let positions = events.iter().map(|event| append(&mut log, event)).collect();
     (log, positions)
 }
 
-fn append(log: &mut Log, event: &str) -> LogPosition {
+fn append(log: &mut SegmentLog, event: &str) -> LogPosition {
     let at = log.reserve(Need::grow(0)).unwrap();
     let mut batch = BatchBuilder::at(at.position);
     batch.push_event(event.as_bytes());

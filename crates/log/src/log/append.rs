@@ -14,10 +14,10 @@ use crate::job::Write;
 use crate::options::BATCH_SIZE_BYTES_MAX;
 use crate::{AppendError, BatchBuilder, LogPosition, Reservation};
 
-use super::Log;
+use super::SegmentLog;
 use super::prepare::Successor;
 
-impl Log {
+impl SegmentLog {
     /// Stages a batch, and returns the new end of the log. The batch is durable when
     /// [`durable`](Self::durable) has reached that position. An empty batch leaves no trace.
     pub fn append(

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::Log;
+use super::SegmentLog;
 use crate::backup::{BackupPlan, PlannedPages, PlannedSegment};
 use crate::job::Unneeded;
 use crate::segment::Segment;
@@ -98,9 +98,9 @@ impl Pins {
     }
 }
 
-impl Log {
+impl SegmentLog {
     /// Begins a backup of everything that is durable now. The files of its plan stay until
-    /// [`Log::end_backup`], or until the disk is full.
+    /// [`SegmentLog::end_backup`], or until the disk is full.
     pub fn begin_backup(&mut self) -> Result<(PinId, BackupPlan), BeginBackupError> {
         self.check_ended()?;
         if self.is_draining() {

@@ -2,7 +2,7 @@
 //!
 //! A disk must be drained to the last message, however many there are, without a restart. The space for that
 //! is reserved in the ballast, which grows with the state. New messages have room only while the ballast is
-//! whole ([`Log::reserve`]). When there is no space for more ballast, for a segment or for a snapshot, the
+//! whole ([`SegmentLog::reserve`]). When there is no space for more ballast, for a segment or for a snapshot, the
 //! log *drains*: new messages have no room. Settlements go on in small segments, and a snapshot is written
 //! every few of them, both in the ballast's space. So the space of settlements comes back, and consumers may
 //! settle as many messages as they need. The log accepts messages again when the ballast is whole and one
@@ -24,7 +24,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Log;
+use super::SegmentLog;
 use super::prepare::Successor;
 use super::room::SPARE_BEATS_BYTES;
 use crate::ballast::{Ballast, MadeBallast};
@@ -85,7 +85,7 @@ impl Drain {
 }
 
 /// Calls of the state's owner.
-impl Log {
+impl SegmentLog {
     /// Sets how large the state is. From then on new messages have room only while the space to drain that much is
     /// reserved.
     pub fn keep_for_draining(&mut self, state: ToDrain) {
@@ -208,7 +208,7 @@ impl Log {
 }
 
 /// Start and end of draining.
-impl Log {
+impl SegmentLog {
     /// Starts draining: the disk is full.
     pub(super) fn begin_draining(&mut self) {
         if !self.drain.is_draining {
@@ -275,7 +275,7 @@ impl Log {
 }
 
 /// Jobs and their outcomes.
-impl Log {
+impl SegmentLog {
     /// Whether to prepare the next segment now, and if so whether it may use the ballast's space.
     pub(super) fn is_prepare_due(&self) -> Option<bool> {
         if !matches!(self.successor, Successor::Wanted) {

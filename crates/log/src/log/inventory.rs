@@ -8,7 +8,7 @@ use crate::reader::body::Body;
 use crate::segment::Segment;
 use crate::{BodyLocation, Epoch, LogPosition};
 
-use super::Log;
+use super::SegmentLog;
 use super::prepare::Successor;
 
 /// A segment and the positions it covers.
@@ -72,7 +72,7 @@ impl SegmentSpan {
     }
 }
 
-impl Log {
+impl SegmentLog {
     /// A body, from memory or a segment. `None` if no segment covers its position any more. Does no I/O.
     ///
     /// It can be read as soon as it is appended. Do not show it to a client before it is durable.

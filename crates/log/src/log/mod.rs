@@ -1,7 +1,7 @@
 //! The log as a step machine: it stages, counts and decides, and hands out jobs that do the I/O.
 //!
 //! Nothing here blocks. Appends are staged. A commit job writes and syncs everything staged, and its outcome
-//! moves [`Log::durable`]. At most one commit is under way at a time, so that a record can state what was
+//! moves [`SegmentLog::durable`]. At most one commit is under way at a time, so that a record can state what was
 //! durable before it was written. After a failed commit the log has stopped for good: only a recovery can
 //! find out what is on the disk.
 
@@ -14,6 +14,7 @@ mod prepare;
 mod reclaim;
 mod room;
 mod scrub;
+mod seam;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use crate::recovery::{self, FoundBallast, OpenError, Recovered, Recovery};
 use crate::replay::Ignore;
 use crate::segment::{Recycled, Salts, Segment};
 use crate::storage::{IoFailure, Storage};
-use crate::{Epoch, LogEnd, LogId, LogOptions, LogPosition, Replay};
+use crate::{Epoch, LogEnd, LogHealth, LogId, LogOptions, LogPosition, LogState, Replay};
 
 pub use backup::{BeginBackupError, PinId};
 use drain::Drain;
@@ -37,7 +38,7 @@ use prepare::Successor;
 use reclaim::Reclaim;
 
 /// One writer's log: batches go in, become durable in order, and are replayed by the next open.
-pub struct Log {
+pub struct SegmentLog {
     /// For the jobs.
     storage: Arc<dyn Storage>,
     options: LogOptions,
@@ -87,7 +88,7 @@ pub struct Log {
     pages: PageStore,
 }
 
-impl Log {
+impl SegmentLog {
     /// Opens the log and replays it. Creates it if the directory is empty.
     ///
     /// `entropy` is random, or from the seed of a simulation. Everything replayed is durable when this
@@ -291,9 +292,14 @@ impl Log {
         self.end
     }
 
-    /// Why the log has stopped, if it has.
-    pub fn ended(&self) -> Option<&LogEnd> {
-        self.ended.as_ref()
+    /// How the log is.
+    pub fn health(&self) -> LogHealth {
+        let state = match &self.ended {
+            Some(end) => LogState::Ended(end.clone()),
+            None if self.is_draining() => LogState::Full,
+            None => LogState::Ready,
+        };
+        LogHealth { state }
     }
 
     /// Whether something is staged that no commit has taken yet.
@@ -308,7 +314,7 @@ impl Log {
 }
 
 /// Commits.
-impl Log {
+impl SegmentLog {
     fn check_ended(&self) -> Result<(), LogEnd> {
         self.ended.clone().map_or(Ok(()), Err)
     }

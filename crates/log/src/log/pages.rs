@@ -1,10 +1,10 @@
 //! The pages of the newest snapshot, for what is on them alone.
 
-use super::Log;
+use super::SegmentLog;
 use crate::PageNumber;
 use crate::pages::{PagesRead, PagesToRead};
 
-impl Log {
+impl SegmentLog {
     /// Whether the newest snapshot names a page.
     pub fn names_page(&self, number: PageNumber) -> bool {
         self.pages.place(number).is_some()
@@ -22,7 +22,7 @@ impl Log {
         Some(place.size_bytes.into())
     }
 
-    /// Pages of the newest snapshot, to read them on any thread. Their files stay until [`Log::end_read`].
+    /// Pages of the newest snapshot, to read them on any thread. Their files stay until [`SegmentLog::end_read`].
     pub fn read_pages(&mut self, numbers: impl IntoIterator<Item = PageNumber>) -> PagesToRead {
         self.pages.read(&self.storage, numbers)
     }

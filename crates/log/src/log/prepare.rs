@@ -5,7 +5,7 @@ use crate::job::{Prepare, Prepared};
 use crate::segment::{Blank, MakeError, Source};
 use crate::storage::IoFailure;
 
-use super::Log;
+use super::SegmentLog;
 
 /// The segment after the active one.
 pub(super) enum Successor {
@@ -19,7 +19,7 @@ pub(super) enum Successor {
     NoSpace,
 }
 
-impl Log {
+impl SegmentLog {
     pub(super) fn next_prepare(&mut self) -> Option<Prepare> {
         let may_take_ballast = self.is_prepare_due()?;
         self.successor = Successor::Preparing { may_take_ballast };

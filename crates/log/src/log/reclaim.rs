@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Log;
+use super::SegmentLog;
 use super::backup::Pins;
 use crate::job::{Retire, Retired, Unneeded, WriteSnapshot, WrittenSnapshot};
 use crate::pages::{PageStore, SnapshotContent, SnapshotForm};
@@ -175,9 +175,9 @@ impl Reclaim {
     }
 }
 
-impl Log {
+impl SegmentLog {
     /// Begins a snapshot of the state at the log's end. Returns false if nothing was appended since the last
-    /// one. Its content may follow later, when more was appended: see [`Log::write_snapshot`]. What lies before the
+    /// one. Its content may follow later, when more was appended: see [`SegmentLog::write_snapshot`]. What lies before the
     /// end need not be durable yet: the job waits until it is, and if the log stops before, there is no snapshot.
     ///
     /// `live` are the first positions of the segments with bodies that are still needed. Every other segment is
@@ -299,7 +299,7 @@ impl Log {
 }
 
 /// Outcomes of jobs, and the choice of files to retire.
-impl Log {
+impl SegmentLog {
     pub(super) fn next_snapshot(&mut self) -> Option<WriteSnapshot> {
         // A start may use what is written at once, so a crash must not be able to take its state back.
         let is_durable = self.pending_snapshot() <= Some(self.durable);

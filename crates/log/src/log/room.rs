@@ -5,13 +5,13 @@ use crate::format::BEAT_RECORD_SIZE;
 use crate::options::{BATCH_SIZE_BYTES_MAX, room_bytes};
 use crate::{Need, Reservation, ReserveError, Urgency};
 
-use super::Log;
+use super::SegmentLog;
 use super::prepare::Successor;
 
-/// The room that settlements leave in a full segment, for some [beats](Log::beat).
+/// The room that settlements leave in a full segment, for some [beats](SegmentLog::beat).
 pub(super) const SPARE_BEATS_BYTES: u64 = 4 * BEAT_RECORD_SIZE;
 
-impl Log {
+impl SegmentLog {
     /// Reserves room for one batch, of the size needed and a minimum. Continues in the next segment if this one is
     /// nearly full.
     ///

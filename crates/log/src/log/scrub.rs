@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use kew_planted::{Bug, is_planted};
 
-use super::Log;
+use super::SegmentLog;
 use crate::format::names::{self, Name};
 use crate::scrub::{Scrub, ScrubCursor, ScrubLimit};
 use crate::{LogPosition, PagePlace};
 
-impl Log {
+impl SegmentLog {
     /// The next file of a pass: the snapshots that are kept, then the segments that are complete on the disk. `None`
     /// at the end of the pass.
     pub fn next_scrub(&self, cursor: ScrubCursor) -> Option<Scrub> {

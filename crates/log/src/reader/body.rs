@@ -31,7 +31,7 @@ pub(super) enum Place {
 }
 
 impl Body {
-    /// A body that no segment holds: [`Log::body`](crate::Log::body) has none. Reading it fails.
+    /// A body that no segment holds: [`SegmentLog::body`](crate::SegmentLog::body) has none. Reading it fails.
     pub fn gone(location: BodyLocation) -> Self {
         Self(Place::Gone(location))
     }

@@ -1,11 +1,20 @@
 //! What every kind of log shares with its owner.
+//!
+//! A partition has an [`OwnedLog`], and does not know of which kind it is.
 
 mod ends;
+mod files;
 mod local;
 mod owned;
 mod time;
+mod upkeep;
 
 pub use ends::LogEnd;
-pub use local::{BeginSnapshotError, SnapshotStatus};
-pub use owned::{AppendError, FullLimits, LogLimits, Need, Reservation, ReserveError, Urgency};
+pub use files::LogFiles;
+pub use local::{BeginSnapshotError, LocalLog, SnapshotStatus};
+pub use owned::{
+    AppendError, FullLimits, LogHealth, LogLimits, LogState, Need, OwnedLog, Reservation,
+    ReserveError, Urgency,
+};
 pub use time::BootTime;
+pub use upkeep::LogUpkeep;

@@ -1,8 +1,39 @@
-//! What the owner of a log asks of it, and gets.
+//! A log as its owner has it.
 
 use thiserror::Error;
 
-use crate::{Epoch, LogEnd, LogPosition};
+use super::LocalLog;
+use crate::{BatchBuilder, Epoch, LogEnd, LogPosition};
+
+/// A log that only its owner appends to.
+///
+/// An end is shown by [`complete`](LocalLog::complete) and [`reserve`](Self::reserve) first. So a batch is never
+/// refused within the turn that has reserved room for it.
+pub trait OwnedLog: LocalLog {
+    /// What the log takes now.
+    fn limits(&self) -> LogLimits;
+
+    /// Reserves room for one batch, of the size needed and a minimum. There may be more room than that.
+    fn reserve(&mut self, need: Need) -> Result<Reservation, ReserveError>;
+
+    /// Stages a batch, and returns the new end of the log. The batch is durable when
+    /// [`durable`](LocalLog::durable) has reached that position. An empty batch leaves no trace.
+    fn append(&mut self, at: Reservation, batch: BatchBuilder) -> Result<LogPosition, AppendError>;
+
+    /// Stages a batch without entries, so that the log's end moves and a snapshot there differs from the last one.
+    /// Returns whether it did. It does nothing if there is no room, or if something is not durable yet.
+    fn beat(&mut self) -> bool;
+
+    /// Stages a mark, which lets a start know that everything before it was durable. Returns whether it did. It does
+    /// nothing while a record is not durable yet, or if nothing was appended since the last mark.
+    fn mark(&mut self) -> bool;
+
+    /// Where the next record goes.
+    fn end(&self) -> LogPosition;
+
+    /// How the log is.
+    fn health(&self) -> LogHealth;
+}
 
 /// Room that the owner needs for one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +102,24 @@ pub struct FullLimits {
     pub takes_bodies: bool,
     /// Whether bodies that only move may come now, so that one segment is left for settlements.
     pub takes_moves: bool,
+}
+
+/// How a log is.
+#[derive(Clone, Debug)]
+pub struct LogHealth {
+    /// Whether it takes batches.
+    pub state: LogState,
+}
+
+/// Whether a log takes batches.
+#[derive(Clone, Debug)]
+pub enum LogState {
+    /// It takes all batches.
+    Ready,
+    /// The disk is full: it takes batches that free space.
+    Full,
+    /// It takes none any more.
+    Ended(LogEnd),
 }
 
 /// Why there is no room for a batch.

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use kew_log::{
-    BatchBuilder, BoxError, Log, LogOptions, LogPosition, Need, PageContent, PageNumber,
-    PageOptions, PlannedSnapshot, Replay, SnapshotContent, Storage,
+    BatchBuilder, BoxError, LogOptions, LogPosition, Need, PageContent, PageNumber, PageOptions,
+    PlannedSnapshot, Replay, SegmentLog, SnapshotContent, Storage,
 };
 
 use super::scenario;
@@ -133,14 +133,14 @@ pub(crate) fn write(storage: &Arc<dyn Storage>) -> Vec<String> {
     words.words
 }
 
-fn open(storage: &Arc<dyn Storage>, entropy: u64, words: &mut Words) -> Log {
+fn open(storage: &Arc<dyn Storage>, entropy: u64, words: &mut Words) -> SegmentLog {
     let (mut log, _) =
-        Log::open(Arc::clone(storage), options(), entropy, words).expect("a whole log");
+        SegmentLog::open(Arc::clone(storage), options(), entropy, words).expect("a whole log");
     jobs(&mut log);
     log
 }
 
-fn set(log: &mut Log, words: &mut Words, index: u8, text: &str) {
+fn set(log: &mut SegmentLog, words: &mut Words, index: u8, text: &str) {
     let word = format!("{text} {index} ").repeat(9);
     let reservation = log.reserve(Need::grow(0)).expect("room");
     let mut batch = BatchBuilder::at(reservation.position);
@@ -153,13 +153,13 @@ fn set(log: &mut Log, words: &mut Words, index: u8, text: &str) {
     words.set(index.into(), &word);
 }
 
-fn snapshot(log: &mut Log, words: &Words) {
+fn snapshot(log: &mut SegmentLog, words: &Words) {
     let live: BTreeSet<LogPosition> = log.segments().map(|span| span.first).collect();
     log.snapshot(words.clone(), live).expect("all is durable");
     jobs(log);
 }
 
-fn jobs(log: &mut Log) {
+fn jobs(log: &mut SegmentLog) {
     while let Some(job) = log.next_job() {
         let outcome = job.run();
         log.complete(outcome).expect("the storage works");

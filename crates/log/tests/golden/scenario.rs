@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use kew_log::{
-    BatchBuilder, BodyLocation, BoxError, Log, LogOptions, LogPosition, Need, PageOptions, Replay,
-    Storage,
+    BatchBuilder, BodyLocation, BoxError, LogOptions, LogPosition, Need, PageOptions, Replay,
+    SegmentLog, Storage,
 };
 
 /// The manifest that belongs to it.
@@ -90,15 +90,15 @@ pub(crate) fn write(storage: &Arc<dyn Storage>) -> Expected {
     expected
 }
 
-fn open(storage: &Arc<dyn Storage>, entropy: u64, expected: &Expected) -> Log {
+fn open(storage: &Arc<dyn Storage>, entropy: u64, expected: &Expected) -> SegmentLog {
     let mut words = Words::default();
     let (log, _) =
-        Log::open(Arc::clone(storage), options(), entropy, &mut words).expect("a whole log");
+        SegmentLog::open(Arc::clone(storage), options(), entropy, &mut words).expect("a whole log");
     assert_eq!(words, expected.words);
     log
 }
 
-fn append(log: &mut Log, expected: &mut Expected, event: &str, body_length: usize) {
+fn append(log: &mut SegmentLog, expected: &mut Expected, event: &str, body_length: usize) {
     let reservation = log.reserve(Need::grow(0)).expect("room");
     let mut batch = BatchBuilder::at(reservation.position);
     let body: Vec<u8> = (1..=251).cycle().take(body_length).collect();
@@ -113,7 +113,7 @@ fn append(log: &mut Log, expected: &mut Expected, event: &str, body_length: usiz
     expected.bodies.push((location, body));
 }
 
-fn snapshot(log: &mut Log, expected: &Expected) {
+fn snapshot(log: &mut SegmentLog, expected: &Expected) {
     let parts = expected.words.0.iter();
     let parts: Vec<_> = parts.map(|word| Bytes::from(word.clone())).collect();
     let live: BTreeSet<LogPosition> = log.segments().map(|span| span.first).collect();
@@ -121,7 +121,7 @@ fn snapshot(log: &mut Log, expected: &Expected) {
     jobs(log);
 }
 
-fn jobs(log: &mut Log) {
+fn jobs(log: &mut SegmentLog) {
     while let Some(job) = log.next_job() {
         let outcome = job.run();
         log.complete(outcome).expect("the storage works");

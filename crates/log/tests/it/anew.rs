@@ -80,7 +80,7 @@ fn end_draining(disk: &FaultyStorage, node: &mut Node) {
         node.log.retry_prepare();
         node.background().unwrap();
     }
-    assert!(!node.log.limits().full.is_some());
+    assert!(node.log.limits().full.is_none());
 }
 
 #[test]

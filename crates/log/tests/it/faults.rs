@@ -185,7 +185,7 @@ fn without_file_descriptors_jobs_are_tried_again_and_the_log_goes_on() {
     }
     let kinds: Vec<_> = refused.keys().map(String::as_str).collect();
     assert_eq!(kinds, ["Ballast", "Prepare", "Snapshot"], "{refused:?}");
-    assert!(!node.log.limits().full.is_some());
+    assert!(node.log.limits().full.is_none());
     check_whole(&storage);
     Node::open_checked(&node.close(&mut told).unwrap(), &mut told);
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kew_log::{
-    DataDir, FaultyStorage, FirstFormatBody, FirstFormatLog, Log, LogPosition, OpenError, Storage,
-    verify,
+    DataDir, FaultyStorage, FirstFormatBody, FirstFormatLog, LogPosition, OpenError, SegmentLog,
+    Storage, verify,
 };
 
 #[path = "../golden/scenario.rs"]
@@ -39,9 +39,9 @@ fn written(storage: &FaultyStorage) -> scenario::Expected {
     scenario::write(&storage)
 }
 
-fn open(storage: impl Storage + 'static) -> Result<(Log, Words), OpenError> {
+fn open(storage: impl Storage + 'static) -> Result<(SegmentLog, Words), OpenError> {
     let mut words = Words::default();
-    let (log, _) = Log::open(Arc::new(storage), scenario::options(), 3, &mut words)?;
+    let (log, _) = SegmentLog::open(Arc::new(storage), scenario::options(), 3, &mut words)?;
     Ok((log, words))
 }
 

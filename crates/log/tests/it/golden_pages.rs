@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use kew_log::{FaultyStorage, Log, Storage, inspect, verify};
+use kew_log::{FaultyStorage, SegmentLog, Storage, inspect, verify};
 
 use crate::golden::scenario;
 
@@ -33,7 +33,7 @@ fn written(storage: &FaultyStorage) -> Vec<String> {
 
 fn words_of(storage: &FaultyStorage) -> Vec<String> {
     let mut words = Words::default();
-    Log::open(Arc::new(storage.clone()), pages::options(), 3, &mut words).unwrap();
+    SegmentLog::open(Arc::new(storage.clone()), pages::options(), 3, &mut words).unwrap();
     words.words
 }
 
@@ -93,7 +93,7 @@ fn newer_files_of_pages_are_refused() {
             newer(&storage, *copy);
         }
         let files = storage.files();
-        let refused = Log::open(
+        let refused = SegmentLog::open(
             Arc::new(storage.clone()),
             pages::options(),
             3,
@@ -119,7 +119,7 @@ fn newer_files_of_pages_are_refused() {
     assert!(found.starts_with(expected), "{found}");
     words_of(&storage.kill());
     storage.lose_file("pages-00000000000000000000");
-    let refused = Log::open(
+    let refused = SegmentLog::open(
         Arc::new(storage.clone()),
         pages::options(),
         3,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use kew_log::{
     AppendError, BatchBuilder, BeginSnapshotError, BodyLocation, BoxError, Epoch, FaultyStorage,
-    Log, LogPosition, MemoryStorage, Need, OpenError, Replay,
+    LogPosition, MemoryStorage, Need, OpenError, Replay, SegmentLog,
 };
 
 use crate::node::{Node, Told, body_of, small};
@@ -250,8 +250,9 @@ fn a_log_in_memory_takes_no_memory_for_unwritten_space() {
         }
     }
     let storage = Arc::new(MemoryStorage::new());
-    let open =
-        |count: &mut Count| Log::open(storage.clone(), kew_log::LogOptions::default(), 3, count);
+    let open = |count: &mut Count| {
+        SegmentLog::open(storage.clone(), kew_log::LogOptions::default(), 3, count)
+    };
     let (mut log, _) = open(&mut Count(0)).unwrap();
     while let Some(job) = log.next_job() {
         let outcome = job.run();
@@ -290,7 +291,7 @@ fn an_owner_that_refuses_an_event_stops_the_start() {
     node.send(1, &mut told).unwrap();
     node.commit(&mut told).unwrap();
     let open = || {
-        Log::open(Arc::new(storage.clone()), small(), 1, &mut Refuse)
+        SegmentLog::open(Arc::new(storage.clone()), small(), 1, &mut Refuse)
             .err()
             .unwrap()
     };

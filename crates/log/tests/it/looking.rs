@@ -1,6 +1,6 @@
 //! Looking at a log without opening it.
 
-use kew_log::{Body, FaultyStorage, Job, JobOutcome, Log, SegmentState, inspect, verify};
+use kew_log::{Body, FaultyStorage, Job, JobOutcome, SegmentLog, SegmentState, inspect, verify};
 
 use crate::node::{Node, Told};
 
@@ -82,7 +82,7 @@ fn looking_changes_nothing_and_needs_no_permission_to() {
 fn jobs_and_bodies_may_go_to_any_thread() {
     fn sent<T: Send>() {}
     fn shared<T: Send + Sync>() {}
-    sent::<Log>();
+    sent::<SegmentLog>();
     sent::<Job>();
     sent::<JobOutcome>();
     shared::<Body>();

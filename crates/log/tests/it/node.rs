@@ -5,9 +5,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use kew_log::{
-    BatchBuilder, Body, BodyLocation, BoxError, FaultyStorage, Job, Log, LogEnd, LogOptions,
+    BatchBuilder, Body, BodyLocation, BoxError, FaultyStorage, Job, LogEnd, LogOptions,
     LogPosition, Need, OpenError, PageContent, PageNumber, Recovery, Replay, Reservation,
-    ReserveError, ToDrain, verify,
+    ReserveError, SegmentLog, ToDrain, verify,
 };
 
 use crate::paged::{Content, Marks, PAGES};
@@ -178,7 +178,7 @@ impl From<LogEnd> for Stop {
 
 pub(crate) struct Node {
     pub(crate) storage: FaultyStorage,
-    pub(crate) log: Log,
+    pub(crate) log: SegmentLog,
     pub(crate) messages: Messages,
     pub(crate) recovery: Recovery,
 }
@@ -195,7 +195,7 @@ impl Node {
     ) -> Result<Self, OpenError> {
         let mut messages = Messages::default();
         let (log, recovery) =
-            Log::open(Arc::new(storage.clone()), options, entropy, &mut messages)?;
+            SegmentLog::open(Arc::new(storage.clone()), options, entropy, &mut messages)?;
         assert_eq!(recovery.void, 0, "no history here is cut");
         Ok(Self {
             storage: storage.clone(),

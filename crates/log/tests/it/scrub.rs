@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kew_log::{
-    BatchBuilder, Fault, FaultyStorage, Log, LogOptions, LogPosition, Need, Repeat, Scrub,
-    ScrubCursor, ScrubDamage, Scrubbed,
+    BatchBuilder, Fault, FaultyStorage, LogOptions, LogPosition, Need, Repeat, Scrub, ScrubCursor,
+    ScrubDamage, Scrubbed, SegmentLog,
 };
 
 use crate::node::{Messages, Node, Told};
@@ -229,7 +229,7 @@ fn a_pass_goes_on_behind_a_bad_sector() {
     let disk = FaultyStorage::new();
     let options = LogOptions::default();
     let (mut log, _) =
-        Log::open(Arc::new(disk.clone()), options, 1, &mut Messages::default()).unwrap();
+        SegmentLog::open(Arc::new(disk.clone()), options, 1, &mut Messages::default()).unwrap();
     let mut records = Vec::new();
     for _ in 0..40 {
         let at = log.reserve(Need::grow(0)).unwrap();

@@ -118,7 +118,7 @@ fn read_bytes_of_a_start(segment_bytes: u64) -> u64 {
         storage,
         read_bytes: Arc::clone(&read_bytes),
     });
-    let error = kew_log::Log::open(counting, options, 5, &mut Messages::default())
+    let error = kew_log::SegmentLog::open(counting, options, 5, &mut Messages::default())
         .err()
         .unwrap();
     assert!(matches!(error, OpenError::Corrupt { offset: 4096, .. }));

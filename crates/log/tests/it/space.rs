@@ -565,5 +565,5 @@ fn a_ballast_that_is_too_large_is_replaced_by_a_smaller_one() {
     assert!(node.log.shrink_ballast());
     node.background().unwrap();
     assert_eq!(node.log.space().disk_bytes, large);
-    assert!(!node.log.limits().full.is_some() && node.log.reserve(Need::grow(0)).is_ok());
+    assert!(node.log.limits().full.is_none() && node.log.reserve(Need::grow(0)).is_ok());
 }

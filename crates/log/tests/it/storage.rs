@@ -4,8 +4,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use kew_log::{
-    BatchBuilder, BodyError, BodyLocation, DataDir, FileStorage, Log, LogOptions, Need,
-    ScrubCursor, Storage, StorageFile, verify,
+    BatchBuilder, BodyError, BodyLocation, DataDir, FileStorage, LogOptions, LogState, Need,
+    ScrubCursor, SegmentLog, Storage, StorageFile, verify,
 };
 
 use crate::node::{Messages, small};
@@ -19,7 +19,7 @@ fn a_log_lives_in_a_directory() {
         let directory = DataDir::open(&path).unwrap();
         let storage = Arc::new(directory.storage().unwrap());
         let mut messages = Messages::default();
-        let (mut log, _) = Log::open(storage, small(), 5, &mut messages).unwrap();
+        let (mut log, _) = SegmentLog::open(storage, small(), 5, &mut messages).unwrap();
         while let Some(job) = log.next_job() {
             let outcome = job.run();
             log.complete(outcome).unwrap();
@@ -38,7 +38,7 @@ fn a_log_lives_in_a_directory() {
     }
     let directory = DataDir::open(&path).unwrap();
     let storage = Arc::new(directory.storage().unwrap());
-    let (log, _) = Log::open(storage, small(), 6, &mut Messages::default()).unwrap();
+    let (log, _) = SegmentLog::open(storage, small(), 6, &mut Messages::default()).unwrap();
     let body = log.body(location).unwrap();
     assert_eq!(body.read().unwrap(), b"hello"[..]);
 }
@@ -87,7 +87,7 @@ fn file_storage_keeps_the_rules_of_its_trait() {
 }
 
 /// Appends a body, and carries out all jobs. Returns `None` if the log waits for a descriptor.
-fn append(log: &mut Log, body: &[u8]) -> Option<BodyLocation> {
+fn append(log: &mut SegmentLog, body: &[u8]) -> Option<BodyLocation> {
     while let Some(job) = log.next_job() {
         log.complete(job.run()).unwrap();
     }
@@ -138,13 +138,14 @@ fn a_log_of_many_segments_needs_few_descriptors() {
         recent_bytes_max: 0,
         ..small()
     };
-    let (mut log, _) = Log::open(storage.clone(), options, 5, &mut Messages::default()).unwrap();
+    let (mut log, _) =
+        SegmentLog::open(storage.clone(), options, 5, &mut Messages::default()).unwrap();
     let body = |number: u8| vec![number; 2000];
     let bodies: Vec<_> = (0..200)
         .map(|it| (it, append(&mut log, &body(it)).unwrap()))
         .collect();
     assert!(log.segments().count() > 20);
-    let read = |log: &Log, at| log.body(at).unwrap().read();
+    let read = |log: &SegmentLog, at| log.body(at).unwrap().read();
     for (number, at) in &bodies {
         assert_eq!(read(&log, *at).unwrap(), body(*number));
     }
@@ -165,7 +166,7 @@ fn a_log_of_many_segments_needs_few_descriptors() {
         }
         assert!(appended.len() < 1000);
     }
-    assert!(log.is_short_of_descriptors() && log.ended().is_none());
+    assert!(log.is_short_of_descriptors() && !matches!(log.health().state, LogState::Ended(_)));
     let failed = read(&log, first).unwrap_err();
     assert!(
         matches!(&failed, BodyError::Io(failure) if failure.is_no_descriptor()),

@@ -426,8 +426,8 @@ fn use_full_disk(host: &mut Host) -> Result<(), Violation> {
         }
     }
     if host.partition().is_stopped() {
-        let ended = host.partition().log().ended();
-        return broken(format!("it stopped: {ended:?}"));
+        let state = host.partition().log().health().state;
+        return broken(format!("it stopped: {state:?}"));
     }
     if host.clients.busy() == busy {
         return broken(format!("{count} messages found room on a full disk"));

@@ -364,7 +364,7 @@ impl Host {
                 promise: "liveness",
                 seen: format!(
                     "stopped without a fault: {:?}",
-                    self.partition.log().ended()
+                    self.partition.log().health().state
                 ),
             });
         }

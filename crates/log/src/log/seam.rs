@@ -1,0 +1,187 @@
+//! The segment log as its owner has it. Each method is one of the log's own.
+
+use std::collections::BTreeSet;
+
+use super::{BeginBackupError, LogSpace, PinId, SegmentLog, SegmentSpan};
+use crate::pages::{PagesRead, PagesToRead, SnapshotContent, ToDrain};
+use crate::{
+    AppendError, BackupPlan, BatchBuilder, BeginSnapshotError, Body, BodyLocation, Job, JobOutcome,
+    LocalLog, LogEnd, LogFiles, LogHealth, LogLimits, LogPosition, LogUpkeep, Need, OwnedLog,
+    PageNumber, Reservation, ReserveError, Scrub, ScrubCursor, SnapshotStatus,
+};
+
+impl LocalLog for SegmentLog {
+    fn durable(&self) -> LogPosition {
+        self.durable()
+    }
+
+    fn body(&self, at: BodyLocation) -> Option<Body> {
+        self.body(at)
+    }
+
+    fn next_job(&mut self) -> Option<Job> {
+        self.next_job()
+    }
+
+    fn complete(&mut self, outcome: JobOutcome) -> Result<(), LogEnd> {
+        self.complete(outcome)
+    }
+
+    fn begin_snapshot(&mut self, live: BTreeSet<LogPosition>) -> Result<bool, BeginSnapshotError> {
+        self.begin_snapshot(live)
+    }
+
+    fn write_snapshot(&mut self, content: Box<dyn SnapshotContent>) {
+        self.write_snapshot(content)
+    }
+
+    fn snapshots(&self) -> SnapshotStatus<'_> {
+        self.snapshots()
+    }
+
+    fn keep_for_draining(&mut self, state: ToDrain) {
+        self.keep_for_draining(state)
+    }
+
+    fn names_page(&self, number: PageNumber) -> bool {
+        self.names_page(number)
+    }
+
+    fn has_whole(&self, number: PageNumber) -> bool {
+        self.has_whole(number)
+    }
+
+    fn page_size_bytes(&self, number: PageNumber) -> Option<u64> {
+        self.page_size_bytes(number)
+    }
+
+    fn read_pages(&mut self, numbers: &mut dyn Iterator<Item = PageNumber>) -> PagesToRead {
+        self.read_pages(numbers)
+    }
+
+    fn end_read(&mut self, read: PagesRead) {
+        self.end_read(read)
+    }
+}
+
+impl OwnedLog for SegmentLog {
+    fn limits(&self) -> LogLimits {
+        self.limits()
+    }
+
+    fn reserve(&mut self, need: Need) -> Result<Reservation, ReserveError> {
+        self.reserve(need)
+    }
+
+    fn append(&mut self, at: Reservation, batch: BatchBuilder) -> Result<LogPosition, AppendError> {
+        self.append(at, batch)
+    }
+
+    fn beat(&mut self) -> bool {
+        self.beat()
+    }
+
+    fn mark(&mut self) -> bool {
+        self.mark()
+    }
+
+    fn end(&self) -> LogPosition {
+        self.end()
+    }
+
+    fn health(&self) -> LogHealth {
+        self.health()
+    }
+}
+
+impl LogFiles for SegmentLog {
+    fn begin_backup(&mut self) -> Result<(PinId, BackupPlan), BeginBackupError> {
+        self.begin_backup()
+    }
+
+    fn end_backup(&mut self, id: PinId) {
+        self.end_backup(id)
+    }
+
+    fn backup_held_bytes(&self, id: PinId) -> Option<u64> {
+        self.backup_held_bytes(id)
+    }
+
+    fn next_scrub(&self, cursor: ScrubCursor) -> Option<Scrub> {
+        self.next_scrub(cursor)
+    }
+
+    fn body_in_file(&self, at: BodyLocation) -> Option<Body> {
+        self.body_in_file(at)
+    }
+
+    fn note_damaged_file(&mut self, file: &str) -> LogPosition {
+        self.note_damaged_file(file)
+    }
+
+    fn replays_from(&self) -> Option<LogPosition> {
+        self.replays_from()
+    }
+
+    fn has_file(&self, name: &str) -> bool {
+        self.has_file(name)
+    }
+
+    fn unreadable_pages(&self) -> usize {
+        self.unreadable_pages()
+    }
+
+    fn space(&self) -> LogSpace {
+        self.space()
+    }
+
+    fn segments(&self) -> Box<dyn Iterator<Item = SegmentSpan> + '_> {
+        Box::new(self.segments())
+    }
+}
+
+impl LogUpkeep for SegmentLog {
+    fn retry_prepare(&mut self) {
+        self.retry_prepare()
+    }
+
+    fn is_short_of_descriptors(&self) -> bool {
+        self.is_short_of_descriptors()
+    }
+
+    fn retry_opening(&mut self) {
+        self.retry_opening()
+    }
+
+    fn trim_recycled(&mut self, kept: usize) -> bool {
+        self.trim_recycled(kept)
+    }
+
+    fn shrink_ballast(&mut self) -> bool {
+        self.shrink_ballast()
+    }
+
+    fn can_free_segments(&self, live: &BTreeSet<LogPosition>) -> bool {
+        self.can_free_segments(live)
+    }
+
+    fn freeable_bytes(&self, live: &BTreeSet<LogPosition>) -> u64 {
+        self.freeable_bytes(live)
+    }
+
+    fn segment_of(&self, record: LogPosition) -> Option<SegmentSpan> {
+        self.segment_of(record)
+    }
+
+    fn drained_snapshot_bytes_max(&self) -> u64 {
+        self.drained_snapshot_bytes_max()
+    }
+
+    fn reserved_for_bytes(&self) -> u64 {
+        self.reserved_for_bytes()
+    }
+
+    fn anew_size_bytes(&self) -> Option<u64> {
+        self.anew_size_bytes()
+    }
+}
