@@ -1,8 +1,9 @@
 //! A partition as a step machine: commands in, answers out, jobs for the disk in between.
 //!
-//! It owns the state and the log. A driver feeds it commands ([`Partition::turn`]), carries out its jobs
-//! ([`Partition::next_job`], [`Partition::complete`]) on any thread, and sends the answers that become due.
-//! It knows no thread, no socket and no clock, so the simulator runs the code that ships.
+//! It owns the state and a log, and does not know of which kind the log is. A driver feeds it commands
+//! ([`Partition::turn`]), carries out its jobs ([`Partition::next_job`], [`Partition::complete`]) on any thread, and
+//! sends the answers that become due. It knows no thread, no socket and no clock, so the simulator runs the code that
+//! ships.
 //!
 //! Invariants: a turn's events are one batch of the log. An answer is handed out only when the log is
 //! durable up to the last event that the answer rests on. After a failed write or sync, no command succeeds
@@ -33,7 +34,7 @@ mod upkeep;
 
 use kew_engine::{BodyLocation, Incarnation, Overview, State, Timestamp, Waste};
 use kew_log::{
-    BackupPlan, BeginBackupError, BootTime, Job, JobOutcome, LogEnd, LogPosition, PinId, SegmentLog,
+    BackupPlan, BeginBackupError, BootTime, Job, JobOutcome, LogEnd, LogPosition, OwnedLog, PinId,
 };
 use kew_planted::{Bug, is_planted};
 
@@ -62,7 +63,7 @@ use crate::waiters::Waiters;
 /// `T` is the driver's ticket for a command. It comes back with the answer.
 pub struct Partition<T> {
     state: State,
-    log: SegmentLog,
+    log: Box<dyn OwnedLog>,
     waiters: Waiters<(T, Reply)>,
     /// Changes since the last [`Partition::take_wakes`] that may concern waiting receivers.
     stirred: Vec<Stirred>,
@@ -197,7 +198,8 @@ impl<T> Partition<T> {
         }
     }
 
-    /// Begins a backup of everything that is durable now: see [`SegmentLog::begin_backup`].
+    /// Begins a backup of everything that is durable now: see
+    /// [`LogFiles::begin_backup`](kew_log::LogFiles::begin_backup).
     pub fn begin_backup(&mut self) -> Result<(PinId, BackupPlan), BeginBackupError> {
         self.log.begin_backup()
     }
@@ -253,8 +255,8 @@ impl<T> Partition<T> {
     }
 
     /// The log, for counts.
-    pub fn log(&self) -> &SegmentLog {
-        &self.log
+    pub fn log(&self) -> &dyn OwnedLog {
+        &*self.log
     }
 }
 

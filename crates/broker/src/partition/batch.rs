@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use kew_engine::{BodyLocation, BodyRead, Event, Incarnation, Journal, Timestamp};
-use kew_log::{BatchBuilder, LogPosition, SegmentLog};
+use kew_log::{BatchBuilder, LocalLog, LogPosition};
 use kew_planted::{Bug, Seam, is_planted, pass_ref};
 
 use super::bodies::Bodies;
@@ -58,7 +58,7 @@ impl Batch {
 /// A batch, with the log it will be appended to.
 pub(super) struct Writing<'a> {
     pub(super) batch: &'a mut Batch,
-    pub(super) log: &'a SegmentLog,
+    pub(super) log: &'a dyn LocalLog,
     /// What was read for commands and ticks that waited. `None` for moves and the opening, which need no bodies.
     pub(super) bodies: Option<&'a Bodies>,
 }

@@ -4,7 +4,7 @@
 //! if the newest durable snapshot names its page, and none is under way that could name another one.
 
 use kew_engine::{Hand, Leaving, PageNumber, Pass, Resident};
-use kew_log::SegmentLog;
+use kew_log::LocalLog;
 use kew_planted::{Seam, alter};
 
 use super::Partition;
@@ -35,7 +35,7 @@ pub(super) fn begins_at(limit_bytes: u64) -> u64 {
 ///
 /// Where a copy is damaged, memory may have what the next snapshot needs to mend it. A run that is on no page alone may get
 /// another one from a snapshot that is under way. A full disk changes nothing: the next snapshot copies the page.
-pub(super) fn may_leave(log: &SegmentLog, page: PageNumber, leaving: Leaving) -> bool {
+pub(super) fn may_leave(log: &dyn LocalLog, page: PageNumber, leaving: Leaving) -> bool {
     let is_settled = || !log.snapshots().is_under_way;
     let is_whole = || log.has_whole(page_to_log(page));
     let mut may = match leaving {
@@ -160,7 +160,7 @@ impl<T> Partition<T> {
         // Nor what was read ahead, of runs behind the first one.
         let spares = |run| eviction.pass == Pass::Middle && loads.is_ahead(run);
         let may =
-            |run, page, leaving| may_leave(log, page, leaving) && !pins.has(run) && !spares(run);
+            |run, page, leaving| may_leave(&**log, page, leaving) && !pins.has(run) && !spares(run);
         let evicted = state.evict(&mut eviction.hand, eviction.pass, TURN_STEPS, may);
         eviction.found += evicted.runs;
         if evicted.is_round {

@@ -432,8 +432,8 @@ impl<T> Partition<T> {
         self.loads.jobs += 1;
         // Groups of a page are read together.
         to_read.sort_by_key(|(_, it)| (it.page(), it.group()));
-        let pages = to_read.iter().map(|(_, it)| page_to_log(it.page()));
-        let pages = self.log.read_pages(pages);
+        let mut pages = to_read.iter().map(|(_, it)| page_to_log(it.page()));
+        let pages = self.log.read_pages(&mut pages);
         Some(Job::load(move || {
             let (read, pages) = read_groups(pages, to_read);
             Loaded::Groups(read, pages)
@@ -687,7 +687,7 @@ impl<T> Partition<T> {
             scrub,
         };
         state.evict_if(|run, page, leaving| {
-            !pins.has(run) && is_chosen(run.0, may_leave(log, page, leaving))
+            !pins.has(run) && is_chosen(run.0, may_leave(&**log, page, leaving))
         });
     }
 }

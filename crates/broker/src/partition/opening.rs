@@ -80,7 +80,7 @@ impl<T> Partition<T> {
         let measured = Measured::after_replay(&replayed.state, replayed.growth_bytes);
         let mut partition = Self {
             state: replayed.state,
-            log,
+            log: Box::new(log),
             waiters: Waiters::new(),
             stirred: Vec::new(),
             passed_over: PassedOver::default(),
@@ -133,13 +133,29 @@ impl<T> Partition<T> {
     ) -> Result<(), OpenPartitionError> {
         let (mut partition, _) = Self::open(storage, options, entropy, secret, wall)?;
         partition.log.beat();
-        partition.log.run_commit()?;
+        partition.commit()?;
         partition.snapshot();
-        while let Some(job) = partition.log.next_job() {
-            partition.log.complete(job.run())?;
-        }
+        partition.run_jobs()?;
         partition.log.mark();
-        Ok(partition.log.run_commit()?)
+        Ok(partition.run_jobs()?)
+    }
+
+    /// Commits what was appended, on this thread.
+    fn commit(&mut self) -> Result<(), LogEnd> {
+        while self.log.durable() < self.log.end()
+            && let Some(job) = self.log.next_job()
+        {
+            self.log.complete(job.run())?;
+        }
+        Ok(())
+    }
+
+    /// Carries out all jobs of the log, on this thread.
+    fn run_jobs(&mut self) -> Result<(), LogEnd> {
+        while let Some(job) = self.log.next_job() {
+            self.log.complete(job.run())?;
+        }
+        Ok(())
     }
 
     fn initialize(&mut self, secret: [u8; 16], wall: Timestamp) -> Result<(), OpenPartitionError> {
@@ -147,7 +163,7 @@ impl<T> Partition<T> {
         let mut batch = Batch::at(reservation.position, wall);
         let mut journal = Writing {
             batch: &mut batch,
-            log: &self.log,
+            log: &*self.log,
             bodies: None,
         };
         let command = Command::Initialize {
@@ -157,7 +173,7 @@ impl<T> Partition<T> {
         let decision = Turn::new(&mut self.state, wall, &mut journal).decide(command);
         assert!(decision.result.is_ok(), "the partition had no secret");
         self.log.append(reservation, batch.builder)?;
-        Ok(self.log.run_commit()?)
+        Ok(self.commit()?)
     }
 }
 

@@ -72,7 +72,7 @@ impl<T> Partition<T> {
         for command in commands {
             let mut journal = Writing {
                 batch,
-                log: &self.log,
+                log: &*self.log,
                 bodies: None,
             };
             let mut turn = Turn::new(&mut self.state, now, &mut journal);

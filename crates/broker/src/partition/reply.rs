@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use kew_engine::{BodyLocation, Decision, Outcome, Refusal};
-use kew_log::Body;
+use kew_log::{Body, LogPosition};
 use kew_planted::{Bug, is_planted};
 use thiserror::Error;
 
@@ -62,10 +62,12 @@ pub(super) struct Decided<T> {
 }
 
 impl<T> Partition<T> {
+    /// Hands out the answer, or lets it wait if it rests on a record that is not before `durable`.
     pub(super) fn answer(
         &mut self,
         decided: Decided<T>,
         pinned: &HashMap<BodyLocation, Bytes>,
+        durable: LogPosition,
         replies: &mut Vec<(T, Reply)>,
     ) {
         let Decided {
@@ -85,9 +87,7 @@ impl<T> Partition<T> {
             Err(refusal) => Err(Rejection::Refused(refusal)),
         };
         match record {
-            Some(record)
-                if record >= self.log.durable() && !is_planted(Bug::AnsweredBeforeDurable) =>
-            {
+            Some(record) if record >= durable && !is_planted(Bug::AnsweredBeforeDurable) => {
                 self.waiters.wait(record, (ticket, reply));
             }
             _ => replies.push((ticket, reply)),

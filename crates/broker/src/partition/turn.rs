@@ -169,7 +169,7 @@ impl<T> Partition<T> {
         self.let_rest(space);
         let mut journal = Writing {
             batch,
-            log: &self.log,
+            log: &*self.log,
             bodies: Some(&self.loads.bodies),
         };
         let mut turn =
@@ -277,7 +277,7 @@ impl<T> Partition<T> {
         } = admitted;
         let mut journal = Writing {
             batch: &mut deciding.batch,
-            log: &self.log,
+            log: &*self.log,
             bodies: Some(&self.loads.bodies),
         };
         let mut turn = Turn::new(&mut self.state, deciding.now, &mut journal)
@@ -354,8 +354,9 @@ impl<T> Partition<T> {
         self.uncover(&batch, now);
         let is_any_written = !batch.builder.is_empty();
         self.append(reservation, batch);
+        let durable = self.log.durable();
         for decided in decided {
-            self.answer(decided, &pinned, replies);
+            self.answer(decided, &pinned, durable, replies);
         }
         is_any_written
     }

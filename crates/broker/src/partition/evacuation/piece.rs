@@ -169,7 +169,7 @@ impl<T> Partition<T> {
         let before_bytes = batch.builder.len_bytes() as u64;
         let mut journal = Writing {
             batch,
-            log: &self.log,
+            log: &*self.log,
             bodies: None,
         };
         let mut turn = Turn::new(&mut self.state, now, &mut journal);

@@ -421,8 +421,8 @@ impl<T> Partition<T> {
             return None;
         }
         loads.warming.is_reading = true;
-        let pages = to_read.iter().map(|(_, it)| page_to_log(it.page()));
-        let pages = self.log.read_pages(pages);
+        let mut pages = to_read.iter().map(|(_, it)| page_to_log(it.page()));
+        let pages = self.log.read_pages(&mut pages);
         Some(Job::load(move || {
             let (read, pages) = read_groups(pages, to_read);
             Loaded::ToWarm(read, pages)
