@@ -63,19 +63,23 @@ impl LastRecords {
 mod tests {
     use super::*;
 
+    fn entity(number: u64) -> Incarnation {
+        (0..number).fold(Incarnation::default(), |it, _| it.with_sub_queues()[1])
+    }
+
     /// A record for each of so many entities: the position of a record is the number of its entity.
     fn with_entities(count: u64) -> LastRecords {
         let mut records = LastRecords::default();
         for number in 0..count {
             let record = LogPosition::new(number);
-            records.of.insert(Incarnation::new(number), record);
+            records.of.insert(entity(number), record);
             records.of_all = Some(record);
         }
         records
     }
 
-    fn of(records: &LastRecords, entity: u64) -> Option<u64> {
-        let record = records.of(Scope::Entity(Incarnation::new(entity)));
+    fn of(records: &LastRecords, number: u64) -> Option<u64> {
+        let record = records.of(Scope::Entity(entity(number)));
         record.map(LogPosition::as_u64)
     }
 
