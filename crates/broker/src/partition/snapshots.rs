@@ -211,8 +211,6 @@ impl<T> Partition<T> {
     pub(super) fn snapshot_written(&mut self) {
         self.effects.written();
         self.measured.snapshot_written();
-        // There may be far fewer messages than at the last growth, and the limit for memory follows them.
-        self.measured.forget();
         self.eviction.snapshot_written();
         let now = self.now.boot;
         self.loads.warming.snapshot_written(now);
