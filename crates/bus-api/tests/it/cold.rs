@@ -257,7 +257,8 @@ async fn messages_are_peeked_at_received_and_deleted() {
     assert_eq!(status, 200);
     assert!(cold.loads().await > before);
     assert_eq!(cold.counts().await.active, u64::from(COUNT) - 20);
-    let before = cold.loads().await;
+    // To delete some, the first ones behind those that are locked were read, too.
+    let before = cold.cool().await;
     let purge = Purge {
         from: SequenceNumber::default(),
         until: None,
