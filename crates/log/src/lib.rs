@@ -1,8 +1,9 @@
 //! The log: it makes events durable.
 //!
 //! A [`SegmentLog`] takes batches of events and bodies, makes them durable in order, and replays them at the next
-//! open. Its owner has it as an [`OwnedLog`], and does not know of which kind it is. It knows nothing of messages: entries are opaque bytes. It starts no thread and blocks only in
-//! [`SegmentLog::open`]. All other blocking work is a [`Job`], which any thread may run.
+//! open. Its owner has it as an [`OwnedLog`], and does not know of which kind it is. It knows nothing of messages:
+//! entries are opaque bytes. It starts no thread and blocks only in [`SegmentLog::open`]. All other blocking work is a
+//! [`Job`], which any thread may run.
 //!
 //! It promises that everything before [`SegmentLog::durable`] survives a crash of the process and a loss of power.
 //! Damage to it is noticed and named, never skipped. Data that was not durable is shown whole or not at all.
