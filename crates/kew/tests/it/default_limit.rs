@@ -9,10 +9,10 @@ use tokio::task::JoinSet;
 use crate::bus::{metric, metric_becomes};
 use crate::bus_load::Door;
 use crate::load::{self, stop_in_order};
-use crate::operate::ok;
+use crate::operate::start;
 use crate::server::{PATIENCE, Server, show};
 
-const QUEUE: &str = "backlog";
+const QUEUE: &str = "orders";
 
 const MESSAGES: u64 = 1_000_000;
 
@@ -37,25 +37,11 @@ const LIMIT_BYTES: f64 = (32 << 20) as f64;
 #[test]
 fn a_million_messages_take_little_memory_by_default() {
     let place = tempfile::tempdir().expect("a temporary directory");
-    load::run(fill_and_drain(place.path()));
-}
-
-fn start(data_dir: &Path) -> Server {
-    Server::start_with(|command| {
-        command.arg("serve").arg("--data-dir").arg(data_dir);
-        command.args([
-            "--queue-listen",
-            "127.0.0.1:0",
-            "--bus-listen",
-            "127.0.0.1:0",
-        ]);
-        command.args(["--metrics-listen", "127.0.0.1:0"]);
-    })
+    load::run(fill_and_drain(&place.path().join("data")));
 }
 
 async fn fill_and_drain(data_dir: &Path) {
     let server = start(data_dir);
-    ok(&server, &["bus", "create", QUEUE]);
     fill(&server).await;
     metric_becomes(&server, "kew_partition_resident_bytes", &[], |it| {
         it < LIMIT_BYTES
