@@ -16,6 +16,7 @@ use self::scrub::scrub_families;
 use self::topics::topic_families;
 use crate::Broker;
 use crate::overview::Status;
+use crate::partition::TurnEnd;
 
 /// Upper bounds of how many commands share a batch.
 const COMMANDS: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 512, 2048];
@@ -33,6 +34,9 @@ pub(crate) struct Instruments {
     turns: Counter,
     turn: Histogram,
     turn_us_max: HighWater,
+    /// Microseconds in which no command was decided, because of a segment and because of memory.
+    waited_for_segment_us: Counter,
+    waited_for_memory_us: Counter,
     snapshot: Histogram,
     snapshots_failed: Counter,
     /// Milliseconds since 1970-01-01 UTC; 0 for never.
@@ -56,6 +60,8 @@ impl Instruments {
             turns: Counter::new(),
             turn: Histogram::of_latencies(),
             turn_us_max: HighWater::new(),
+            waited_for_segment_us: Counter::new(),
+            waited_for_memory_us: Counter::new(),
             snapshot: Histogram::of_latencies(),
             snapshots_failed: Counter::new(),
             snapshot_at_ms: AtomicU64::new(0),
@@ -77,6 +83,16 @@ impl Instruments {
         if commands > 0 {
             self.batch_commands.observe(commands as u64);
         }
+    }
+
+    /// Notes how long commands have waited after a turn that could not decide them.
+    pub(crate) fn note_wait(&self, end: TurnEnd, took: Duration) {
+        let waited_us = match end {
+            TurnEnd::WaitForJob => &self.waited_for_segment_us,
+            TurnEnd::WaitForMemory => &self.waited_for_memory_us,
+            TurnEnd::Done | TurnEnd::MoreToDecide | TurnEnd::MoreIsDue => return,
+        };
+        waited_us.add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     }
 
     pub(crate) fn note_commit(&self, took: Duration, size_bytes: u64) {
@@ -212,6 +228,10 @@ fn log_families(instruments: &Instruments) -> Vec<Family> {
     ]
 }
 
+fn seconds(us: &Counter) -> f64 {
+    Duration::from_micros(us.value()).as_secs_f64()
+}
+
 fn partition_families(
     instruments: &Instruments,
     commands: usize,
@@ -266,6 +286,21 @@ fn partition_families(
         .amount(
             none(),
             Duration::from_micros(instruments.turn_us_max.value()).as_secs_f64(),
+        ),
+        Family::counter(
+            "kew_partition_waited",
+            Unit::Seconds,
+            "Time in which no command was decided: the next segment of the log was being prepared \
+             (segment), or records took twice their limit of memory while a snapshot was written \
+             (memory)",
+        )
+        .amount(
+            label("for", "memory"),
+            seconds(&instruments.waited_for_memory_us),
+        )
+        .amount(
+            label("for", "segment"),
+            seconds(&instruments.waited_for_segment_us),
         ),
     ]
 }

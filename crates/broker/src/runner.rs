@@ -231,8 +231,12 @@ impl Runner {
         let took = began.elapsed().saturating_sub(on_disk) + mem::take(&mut self.completing);
         self.shared.instruments.note_turn(decided, took);
         match end {
-            TurnEnd::WaitForJob if self.background_jobs > 0 => self.wait_for_worker(),
-            TurnEnd::WaitForJob => return TurnEnd::Done,
+            TurnEnd::WaitForJob | TurnEnd::WaitForMemory if self.background_jobs > 0 => {
+                let began = Instant::now();
+                self.wait_for_worker();
+                self.shared.instruments.note_wait(end, began.elapsed());
+            }
+            TurnEnd::WaitForJob | TurnEnd::WaitForMemory => return TurnEnd::Done,
             TurnEnd::Done | TurnEnd::MoreToDecide | TurnEnd::MoreIsDue => {}
         }
         end
@@ -442,7 +446,7 @@ impl Runner {
         self.scrub_jobs = None;
         if !self.partition.is_stopped() {
             // What is due can wait for the next start, and so can those who wait for it.
-            while matches!(self.serve(), TurnEnd::MoreToDecide | TurnEnd::WaitForJob)
+            while !matches!(self.serve(), TurnEnd::Done | TurnEnd::MoreIsDue)
                 && !self.partition.is_stopped()
             {}
             // Nothing was done for those that wait for a read.

@@ -47,6 +47,10 @@ pub enum Rare {
     BatchFull,
     /// Commands had to wait for a segment to be prepared.
     WaitedForSegment,
+    /// Commands had to wait for a snapshot, because records took too much memory.
+    WaitedForMemory,
+    /// A snapshot was begun because records took too much memory.
+    SnapshotDueByMemory,
     /// The partition was found full at its door.
     RefusedAtTheDoor,
     /// A command was refused because the disk was full.
@@ -93,7 +97,7 @@ pub enum Rare {
 
 impl Rare {
     /// Every one of them.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 45] = [
         Self::TornTailCut,
         Self::TailCopied,
         Self::RollTakenBack,
@@ -116,6 +120,8 @@ impl Rare {
         Self::BodyReadFromFile,
         Self::BatchFull,
         Self::WaitedForSegment,
+        Self::WaitedForMemory,
+        Self::SnapshotDueByMemory,
         Self::RefusedAtTheDoor,
         Self::RefusedByFullDisk,
         Self::DrainedOnFullDisk,

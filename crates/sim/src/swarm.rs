@@ -42,6 +42,8 @@ pub(crate) struct Swarm {
     pub(crate) cold_per_mille: u32,
     /// How many records may stay in memory, if that is limited.
     pub(crate) resident_records_max: Option<u64>,
+    /// From how much on commands wait for memory.
+    pub(crate) memory_slack_bytes: u64,
     /// The settings for bus queues, if there are any.
     pub(crate) bus: Option<BusSwarm>,
 }
@@ -120,6 +122,7 @@ impl Swarm {
             cold_per_mille: [0, 20, 300, 1000][Stream::new(seed, "cold swarm").index(4)],
             resident_records_max: [None, Some(0), Some(4), Some(64)]
                 [Stream::new(seed, "resident swarm").index(4)],
+            memory_slack_bytes: [0, 2048, 1 << 20][Stream::new(seed, "memory slack").index(3)],
             bus: None,
         }
     }
@@ -198,6 +201,7 @@ impl Swarm {
                 self.resident_records_max
                     .map(|records| Resident::of_records(records).size_bytes()),
             ),
+            memory_slack_bytes: self.memory_slack_bytes,
             // Suites of the disk carry it out.
             scrub_bytes_per_second: 0,
             format: Arc::new(Numbered),

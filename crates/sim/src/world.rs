@@ -400,6 +400,7 @@ impl World {
         let rare = &mut self.report.rare;
         rare.note_if(end == TurnEnd::MoreToDecide, Rare::BatchFull);
         rare.note_if(end == TurnEnd::WaitForJob, Rare::WaitedForSegment);
+        rare.note_if(end == TurnEnd::WaitForMemory, Rare::WaitedForMemory);
         rare.note_if(has_moved, Rare::BodiesMoved);
         rare.note_if(self.partition.warmed_count() > 0, Rare::RunWarmed);
         let is_full = self.partition.log().limits().full.is_some();
@@ -473,12 +474,17 @@ impl World {
         self.device.set_unreadable(false);
         let mut replies = Vec::new();
         let was_snapshotting = self.partition.log().snapshots().is_under_way;
+        let was_due_by_memory = self.partition.is_due_by_memory();
         let completed = self.partition.complete(outcome, &mut replies);
         self.note_load(before, fails);
         let log = self.partition.log();
         let is_begun = log.snapshots().is_under_way && !was_snapshotting;
         let is_ahead = is_begun && log.durable() < log.end();
         self.report.rare.note_if(is_ahead, Rare::SnapshotAhead);
+        let is_by_memory = is_begun && was_due_by_memory;
+        self.report
+            .rare
+            .note_if(is_by_memory, Rare::SnapshotDueByMemory);
         self.pass(&mut replies);
         self.trace.add(
             "job",

@@ -18,13 +18,11 @@ const TURN_STEPS: u32 = 7_500;
 const CHANGED_SHARE: u64 = 8;
 /// Or if so much has changed, as in a queue that is being filled.
 const CHANGED_SHARE_AT_ONCE: u64 = 2;
-/// And at least so much, some thousand records: a snapshot has parts that do not depend on what changed.
-const CHANGED_BYTES_MIN: u64 = 64 << 10;
+/// And at least this part of the slack, some thousand records: a snapshot has parts that do not depend on what changed.
+const CHANGED_SHARE_OF_SLACK: u64 = 16;
 
-/// While a snapshot is written, commands wait if records take so many times the limit.
+/// While a snapshot is written, commands wait if records take so many times the limit, and more than the slack.
 const WAITS_ABOVE: u64 = 2;
-/// And more than this, which a batch or two bring.
-const WAITS_BYTES_MIN: u64 = 1 << 20;
 
 /// Nothing is evicted below three quarters of the limit.
 pub(super) fn begins_at(limit_bytes: u64) -> u64 {
@@ -108,7 +106,8 @@ impl<T> Partition<T> {
 
     /// Whether a snapshot is due so that what came since the last one can leave memory: the hand has come round, and records
     /// still take too much.
-    pub(super) fn is_due_by_memory(&self) -> bool {
+    pub fn is_due_by_memory(&self) -> bool {
+        let least_bytes = self.options.memory_slack_bytes / CHANGED_SHARE_OF_SLACK;
         let is_needed = |limit_bytes| {
             let size_bytes = self.state.resident().size_bytes();
             let may_follow = size_bytes > limit_bytes || self.have_snapshots_rested();
@@ -118,7 +117,7 @@ impl<T> Partition<T> {
             };
             let changed = Resident::of_records(self.effects.since_snapshot());
             size_bytes > begins_at(limit_bytes)
-                && changed.size_bytes() >= (limit_bytes / share).max(CHANGED_BYTES_MIN)
+                && changed.size_bytes() >= (limit_bytes / share).max(least_bytes)
         };
         self.eviction.has_come_round && self.limit_bytes().is_some_and(is_needed)
     }
@@ -130,7 +129,8 @@ impl<T> Partition<T> {
         let size_bytes = self.state.resident().size_bytes();
         let limit_bytes = self.limit_bytes();
         let is_too_much = |limit_bytes: u64| {
-            size_bytes > limit_bytes.saturating_mul(WAITS_ABOVE).max(WAITS_BYTES_MIN)
+            let most_bytes = limit_bytes.saturating_mul(WAITS_ABOVE);
+            size_bytes > most_bytes.max(self.options.memory_slack_bytes)
         };
         is_written && limit_bytes.is_some_and(is_too_much)
     }

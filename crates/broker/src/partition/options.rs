@@ -35,6 +35,9 @@ pub struct PartitionOptions {
     pub replays_beside: bool,
     /// How much memory records of messages may take, as far as pages have them.
     pub resident_limit: ResidentLimit,
+    /// Records may take so many bytes before commands wait for a snapshot, however low the limit is. A batch or two bring as
+    /// much. And memory makes no snapshot due before a sixteenth of this has changed.
+    pub memory_slack_bytes: u64,
     /// How many bytes a second are read to find damage; 0 for none. The driver keeps the rate.
     pub scrub_bytes_per_second: u64,
     /// How decisions read the messages that rules of subscriptions look at. A front end gives its own.
@@ -91,6 +94,7 @@ impl Default for PartitionOptions {
             gather_steps: 25_000,
             replays_beside: true,
             resident_limit: ResidentLimit::ByBacklog,
+            memory_slack_bytes: 1 << 20,
             scrub_bytes_per_second: 8 << 20,
             format: Arc::new(NoFormat),
         }

@@ -34,9 +34,10 @@ pub enum TurnEnd {
     MoreToDecide,
     /// Every command was decided, but those that wait for copies of a topic. More is due already.
     MoreIsDue,
-    /// Nothing can be decided before a job is done: the next segment is being prepared, or a snapshot
-    /// is being written and records take too much memory.
+    /// Nothing can be decided before a job is done: the next segment is being prepared.
     WaitForJob,
+    /// The same: a snapshot is being written, and records take too much memory.
+    WaitForMemory,
 }
 
 /// What a turn has room for, and what it has decided.
@@ -108,7 +109,7 @@ impl<T> Partition<T> {
         self.warm();
         self.evict();
         if self.waits_for_memory() {
-            return TurnEnd::WaitForJob;
+            return TurnEnd::WaitForMemory;
         }
         self.keep_for_draining();
         let (reservation, space) = match self.reserve(boot, commands) {

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use kew_broker::{Partition, PartitionOptions, Reply, ResidentLimit};
-use kew_engine::bus::NoFormat;
 use kew_engine::{Command, RunLength, Timestamp};
 use kew_log::{FaultyStorage, LogOptions, LogPosition, PagePlace, read_table};
 
@@ -37,14 +36,12 @@ impl Sizes {
             snapshot_after_effects: u64::MAX,
             tick_budget: 4,
             due_budget: 64,
-            copies_at_once: PartitionOptions::default().copies_at_once,
-            copies_owed_max: PartitionOptions::default().copies_owed_max,
             run_length: RunLength::TINY,
             gather_steps: 1,
             replays_beside: true,
             resident_limit: ResidentLimit::None,
             scrub_bytes_per_second: 1,
-            format: Arc::new(NoFormat),
+            ..PartitionOptions::default()
         }
     }
 }

@@ -4,7 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kew_broker::{AdmissionLimits, Broker, BrokerOptions, Rejection};
+use kew_broker::{
+    AdmissionLimits, Broker, BrokerOptions, PartitionOptions, Rejection, ResidentLimit,
+};
 use kew_engine::bus::{BusCommand, BusMessage, BusQueueOptions, ReceiveMode};
 use kew_engine::storage::{StorageCommand, StorageOutcome};
 use kew_engine::{Command, EntityName, Service, Timestamp};
@@ -162,6 +164,39 @@ async fn a_turn_is_timed_without_its_commit() {
     );
     let longest = get("kew_partition_turn_max_seconds");
     assert!(longest > 0.0 && longest <= turns, "{longest} of {turns}");
+    broker.stop();
+}
+
+/// Nothing may stay in memory, and each snapshot takes long.
+#[tokio::test]
+async fn the_time_in_which_commands_wait_for_memory_is_counted() {
+    let storage = Arc::new(SlowStorage(MemoryStorage::new()));
+    let options = BrokerOptions {
+        partition: PartitionOptions {
+            resident_limit: ResidentLimit::Bytes(0),
+            memory_slack_bytes: 0,
+            ..PartitionOptions::default()
+        },
+        ..BrokerOptions::default()
+    };
+    let began = Instant::now();
+    let (broker, _) = Broker::start(storage, options).unwrap();
+    broker.submit(create()).await.unwrap();
+    let mut waited = 0.0;
+    while waited == 0.0 && began.elapsed() < PATIENCE {
+        broker.submit(send("a")).await.unwrap();
+        let page = metrics(&broker, 10).await;
+        waited = value(
+            &page,
+            "kew_partition_waited_seconds_total",
+            &[("for", "memory")],
+        )
+        .unwrap();
+    }
+    assert!(
+        waited > 0.0 && waited < began.elapsed().as_secs_f64(),
+        "{waited} s"
+    );
     broker.stop();
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use kew_broker::{Answered, Partition, PartitionOptions, Rejection, Reply, ResidentLimit, TurnEnd};
-use kew_engine::bus::{BusCommand, NoFormat, Purge};
+use kew_engine::bus::{BusCommand, Purge};
 use kew_engine::storage::{Metadata, StorageCommand, StorageOutcome};
 use kew_engine::{Command, EntityName, Outcome, RunLength, SequenceNumber, Service, Timestamp};
 use kew_log::{
@@ -41,14 +41,12 @@ pub(crate) fn options() -> PartitionOptions {
         snapshot_after_effects: u64::MAX,
         tick_budget: 16,
         due_budget: 64,
-        copies_at_once: PartitionOptions::default().copies_at_once,
-        copies_owed_max: PartitionOptions::default().copies_owed_max,
         run_length: RunLength::TINY,
         gather_steps: 1,
         replays_beside: true,
         resident_limit: ResidentLimit::None,
         scrub_bytes_per_second: 1,
-        format: Arc::new(NoFormat),
+        ..PartitionOptions::default()
     }
 }
 

@@ -259,7 +259,7 @@ fn commands_wait_for_a_snapshot_while_memory_is_twice_the_limit() {
         let end = driver
             .partition
             .turn(moment(driver.now), &mut sends, &mut replies);
-        waited += u32::from(end == TurnEnd::WaitForJob && !held.is_empty());
+        waited += u32::from(end == TurnEnd::WaitForMemory && !held.is_empty());
         while let Some(job) = driver.partition.next_job() {
             match job.kind() {
                 JobKind::Snapshot => held.push(job),

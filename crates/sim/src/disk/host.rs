@@ -176,7 +176,7 @@ impl Host {
         for _ in 0..TURNS_MAX {
             let end = self.turn()?;
             self.run_jobs()?;
-            if end == TurnEnd::WaitForJob {
+            if matches!(end, TurnEnd::WaitForJob | TurnEnd::WaitForMemory) {
                 self.carry_out_later()?;
             }
             if end == TurnEnd::WaitForJob && self.partition.log().is_short_of_descriptors() {
