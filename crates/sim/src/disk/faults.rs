@@ -229,6 +229,8 @@ impl Trial<'_> {
                 Act::Restart { is_clean } => {
                     host.end(*is_clean)?;
                     has_stopped |= host.partition().is_stopped();
+                    // The next process begins to count anew.
+                    was_warned |= host.partition().unmoved_count() > 0;
                     let now = host.now();
                     let epoch = entropy.wrapping_add(index as u64);
                     host = match host.restart(epoch) {

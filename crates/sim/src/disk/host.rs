@@ -61,6 +61,9 @@ const TURNS_MAX: u32 = 1000;
 
 /// How often jobs are tried that have no file descriptor, and how long the partition waits in between.
 const OPENINGS_MAX: u32 = 5;
+/// How long a scrub that has nothing to read waits.
+const SCRUB_REST_MS: u64 = 10;
+
 const OPENING_PAUSE_MS: u64 = 100;
 
 /// How long a machine takes before it starts the process.
@@ -121,7 +124,8 @@ impl Host {
         } else {
             self.partition.mark();
         }
-        self.run_jobs()
+        self.run_jobs()?;
+        Ok(())
     }
 
     /// Submits one command, with the other commands of the same time.
@@ -175,11 +179,14 @@ impl Host {
         let mut openings_left = OPENINGS_MAX;
         for _ in 0..TURNS_MAX {
             let end = self.turn()?;
-            self.run_jobs()?;
-            if matches!(end, TurnEnd::WaitForJob | TurnEnd::WaitForMemory) {
+            let has_worked = self.run_jobs()? || !self.later.is_empty();
+            let waits = matches!(end, TurnEnd::WaitForJob | TurnEnd::WaitForMemory);
+            let is_short = waits && self.partition.log().is_short_of_descriptors();
+            let reads = self.partition.waiting().next().is_some();
+            if waits || reads && self.commands.is_empty() {
                 self.carry_out_later()?;
             }
-            if end == TurnEnd::WaitForJob && self.partition.log().is_short_of_descriptors() {
+            if is_short || reads && !has_worked {
                 self.now = self.now.plus_ms(OPENING_PAUSE_MS);
                 self.clients.wait_until(self.now);
                 openings_left = openings_left.saturating_sub(1);
@@ -188,13 +195,18 @@ impl Host {
                     self.tape.disk().clear_faults();
                 }
             }
-            if self.commands.is_empty() || self.partition.is_stopped() {
+            let is_served = self.commands.is_empty() && self.partition.waiting().next().is_none();
+            if is_served || self.partition.is_stopped() {
                 return Ok(());
             }
         }
         Err(Violation {
             promise: "liveness",
-            seen: format!("{:?} waits forever", self.commands.front()),
+            seen: format!(
+                "{:?} waits forever, or {:?}",
+                self.commands.front(),
+                self.partition.waiting().next()
+            ),
         })
     }
 
@@ -216,15 +228,18 @@ impl Host {
         }
     }
 
-    fn run_jobs(&mut self) -> Result<(), Violation> {
+    /// Returns whether there were any.
+    fn run_jobs(&mut self) -> Result<bool, Violation> {
+        let mut has_worked = false;
         while let Some(job) = self.partition.next_job() {
+            has_worked = true;
             if self.setting.background == Background::Later && job.kind() != JobKind::Commit {
                 self.later.push_back(job);
             } else {
                 self.carry_out(job)?;
             }
         }
-        Ok(())
+        Ok(has_worked)
     }
 
     /// Lets so much time pass that every lock and schedule of a bus entity ends, and what follows from that be done.
@@ -266,6 +281,9 @@ impl Host {
                 self.partition.scrubbed(outcome);
             } else if self.partition.scrub_report().passes > 0 {
                 return Ok(found);
+            } else {
+                // A search that had to read records rests before its next step.
+                self.pass_time(SCRUB_REST_MS);
             }
         }
         Err(Violation {

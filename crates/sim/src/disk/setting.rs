@@ -29,6 +29,8 @@ pub struct Setting {
     /// How many copies of messages a command makes at once, if that is not what is usual. Of the others, the messages wait
     /// in their topic.
     pub(super) copies_at_once: Option<u64>,
+    /// Whether no message stays in memory that a page has. So memory makes snapshots due, and commands wait for them.
+    pub(super) is_cold: bool,
 }
 
 /// The history before the sequence.
@@ -66,7 +68,7 @@ pub(super) enum Background {
 
 impl Setting {
     /// Every world that sequences run in.
-    pub const ALL: [Self; 12] = {
+    pub const ALL: [Self; 13] = {
         use Background::{AtOnce, Later};
         use Start::{Fresh, Full, Killed, Recycled};
         use Traffic::{OneByOne, OneCommit, Overlapped};
@@ -83,11 +85,12 @@ impl Setting {
             Self::new("killed", Killed, OneByOne, AtOnce),
             Self::new("killed-one-commit", Killed, OneCommit, AtOnce),
             Self::new("killed-overlapped", Killed, Overlapped, Later),
+            Self::new("cold", Recycled, Overlapped, Later).cold(),
         ]
     };
 
     /// The worlds with a bus queue.
-    pub const WITH_BUS: [Self; 4] = {
+    pub const WITH_BUS: [Self; 5] = {
         use Background::{AtOnce, Later};
         use Start::{Fresh, Killed};
         use Traffic::{OneByOne, OneCommit, Overlapped};
@@ -96,6 +99,9 @@ impl Setting {
             Self::new("bus-fresh-overlapped", Fresh, Overlapped, Later).with_bus(),
             Self::new("bus-killed", Killed, OneByOne, Later).with_bus(),
             Self::new("bus-killed-one-commit", Killed, OneCommit, AtOnce).with_bus(),
+            Self::new("bus-cold", Killed, Overlapped, Later)
+                .with_bus()
+                .cold(),
         ]
     };
 
@@ -125,6 +131,14 @@ impl Setting {
             background,
             has_bus: false,
             copies_at_once: None,
+            is_cold: false,
+        }
+    }
+
+    const fn cold(self) -> Self {
+        Self {
+            is_cold: true,
+            ..self
         }
     }
 
@@ -168,7 +182,8 @@ impl Setting {
             gather_steps: 1,
             // Planted bugs and faults concern the thread of the simulation.
             replays_beside: false,
-            resident_limit: ResidentLimit::None,
+            resident_limit: ResidentLimit::of(self.is_cold.then_some(0)),
+            memory_slack_bytes: 0,
             scrub_bytes_per_second: 1,
             format: Arc::new(Numbered),
             copies_at_once: self.copies_at_once.unwrap_or(usual.copies_at_once),
