@@ -449,7 +449,7 @@ impl World {
                 self.partition.state().check_live_bytes();
             }
             if job.kind() == JobKind::Prepare {
-                let recycled = self.partition.log().space().recycled;
+                let recycled = files_of(self.partition.log()).space().recycled;
                 let taken = recycled < self.recycled_segments;
                 self.report.rare.note_if(taken, Rare::SegmentRecycled);
                 self.recycled_segments = recycled;
@@ -489,7 +489,7 @@ impl World {
             ],
             &(kind, completed.is_ok(), replies.len()),
         );
-        let recycled = self.partition.log().space().recycled;
+        let recycled = files_of(self.partition.log()).space().recycled;
         let retired = kind == JobKind::Retire && recycled > self.recycled_segments;
         self.report.rare.note_if(retired, Rare::SegmentRetired);
         self.recycled_segments = recycled;

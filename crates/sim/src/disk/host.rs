@@ -179,7 +179,7 @@ impl Host {
             if end == TurnEnd::WaitForJob {
                 self.carry_out_later()?;
             }
-            if end == TurnEnd::WaitForJob && self.partition.log().is_short_of_descriptors() {
+            if end == TurnEnd::WaitForJob && self.is_short_of_descriptors() {
                 self.now = self.now.plus_ms(OPENING_PAUSE_MS);
                 self.clients.wait_until(self.now);
                 openings_left = openings_left.saturating_sub(1);

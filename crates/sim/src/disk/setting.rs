@@ -254,7 +254,7 @@ fn cycle(host: &mut Host) -> Result<(), Violation> {
 fn fill(host: &mut Host) -> Result<(), Violation> {
     let least = host.setting().options().log.turn_space_min_bytes;
     for step in [Step::Send, Step::Delete].into_iter().cycle() {
-        if host.partition().log().space().active_room_bytes < least {
+        if files_of(host.partition().log()).space().active_room_bytes < least {
             break;
         }
         host.play(step)?;

@@ -81,7 +81,7 @@ impl World {
                 "log: durable {}, end {}, {:?}",
                 self.partition.log().durable(),
                 self.partition.log().end(),
-                self.partition.log().space()
+                files_of(self.partition.log()).space()
             ),
             format!("jobs: {:?}", self.jobs),
             format!(

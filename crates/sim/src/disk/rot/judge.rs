@@ -118,7 +118,7 @@ fn count_warnings(host: &Host, counts: &mut RotCounts) {
 
 /// The segments that a scrub reads: all but the last one.
 fn closed_segments(host: &Host) -> Vec<String> {
-    let spans: Vec<_> = host.partition().log().segments().collect();
+    let spans: Vec<_> = files_of(host.partition().log()).segments().collect();
     let closed = spans.iter().take(spans.len().saturating_sub(1));
     closed
         .map(|span| format!("segment-{:020}", span.number))
