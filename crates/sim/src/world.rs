@@ -24,7 +24,7 @@ use crate::checker::{Checker, Operation, Seen, Timekeeping, Turns, Violation, pr
 use crate::faults::{Crash, Faults};
 use crate::random::Stream;
 use crate::rare::Rare;
-use crate::seam::{self, Disk, altered};
+use crate::seam::{self, Disk, altered, files_of};
 use crate::swarm::Swarm;
 use crate::trace::Trace;
 use crate::workload::{Workload, create_queue};

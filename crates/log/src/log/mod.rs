@@ -269,11 +269,6 @@ impl SegmentLog {
         self.try_to_end_draining();
     }
 
-    /// Whether a job had no file descriptor. Such jobs wait for [`retry_opening`](Self::retry_opening).
-    pub fn is_short_of_descriptors(&self) -> bool {
-        self.is_short_of_descriptors
-    }
-
     fn retry_ballast(&mut self) {
         if self.drain.ballast == Ballast::NoSpace {
             self.drain.ballast = Ballast::Idle;

@@ -170,6 +170,11 @@ impl Host {
         self.commands.push_back((ticket, command));
     }
 
+    fn is_short_of_descriptors(&self) -> bool {
+        let files = seam::files_of(self.partition.log());
+        files.space().is_short_of_descriptors
+    }
+
     /// Runs turns and jobs until every command is decided and durable.
     fn serve(&mut self) -> Result<(), Violation> {
         let mut openings_left = OPENINGS_MAX;

@@ -28,6 +28,7 @@ use super::tape::Tape;
 use super::topics;
 use super::workload::{Act, Workload, WorkloadKind, wait};
 use crate::checker::Violation;
+use crate::seam::files_of;
 use crate::random::Stream;
 
 pub use counts::RotCounts;

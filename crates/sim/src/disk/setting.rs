@@ -14,6 +14,7 @@ use super::step::{Step, create_queue, queue_name, send};
 use super::tape::Tape;
 use crate::bus::rules::Numbered;
 use crate::checker::Violation;
+use crate::seam::files_of;
 use crate::swarm::small_pages;
 
 /// A world, by its name.

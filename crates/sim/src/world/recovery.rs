@@ -12,7 +12,7 @@ use super::{World, secret};
 use crate::checker::{Timekeeping, Violation, promise, violated};
 use crate::faults::{Crash, RecoveryFault};
 use crate::rare::Rare;
-use crate::seam::{self, Disk, altered};
+use crate::seam::{self, Disk, altered, files_of};
 
 impl World {
     /// The log has ended in a job: the machine died during it, or a call failed and the process must stop.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::World;
 use crate::checker::Violation;
 use crate::rare::RareStates;
+use crate::seam::files_of;
 
 /// The result of one seed.
 #[derive(Debug, Default)]

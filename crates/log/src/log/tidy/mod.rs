@@ -198,7 +198,7 @@ impl SegmentLog {
     }
 
     /// Lets jobs that need a file descriptor be tried again.
-    pub fn retry_opening(&mut self) {
+    fn retry_opening(&mut self) {
         self.is_short_of_descriptors = false;
         self.tidying.opening_retry_at = BootTime::NEVER;
     }

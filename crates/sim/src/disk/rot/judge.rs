@@ -24,7 +24,7 @@ use crate::disk::host::Host;
 use crate::disk::tape::Tape;
 use crate::disk::topics;
 use crate::disk::workload::WorkloadKind;
-use crate::seam::altered;
+use crate::seam::{altered, files_of};
 
 /// A file, and where in it something begins.
 type Place = (String, u64);
