@@ -123,7 +123,8 @@ impl Measured {
 
     fn is_small(&self) -> bool {
         let live_bytes = self.partition.state().live_bytes();
-        self.partition.log().files().unwrap().space().size_bytes <= live_bytes * 14 / 10 + (256 << 20)
+        self.partition.log().files().unwrap().space().size_bytes
+            <= live_bytes * 14 / 10 + (256 << 20)
     }
 
     fn print(&self, what: &str) {

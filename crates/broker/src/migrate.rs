@@ -21,7 +21,7 @@ use kew_log::{
 use thiserror::Error;
 
 use crate::PartitionOptions;
-use crate::partition::{Content, Rebuild, Replayed, to_log};
+use crate::partition::{Content, Live, Rebuild, Replayed, to_log};
 
 /// How many entities, runs, messages and sessions a search for bodies looks at before what it has found is written.
 const SEARCH_STEPS: u32 = 1 << 16;

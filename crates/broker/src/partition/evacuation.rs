@@ -208,12 +208,12 @@ impl<T> Partition<T> {
         if found.next != Some(from) {
             evacuation.failed_reads = 0;
         }
-        self.note_missing(now, put_off.is_some());
+        self.note_missing(put_off.is_some());
     }
 
     /// Notes that records are missing, and whether they could not be read. After a few times, another segment is emptied
     /// meanwhile.
-    fn note_missing(&mut self, now: BootTime, has_failed: bool) {
+    fn note_missing(&mut self, has_failed: bool) {
         let evacuation = &mut self.evacuation;
         evacuation.failed_reads += u32::from(has_failed);
         if evacuation.failed_reads <= FAILED_READS_MAX {

@@ -18,8 +18,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use kew_engine::{BodyOwner, EntityName, NeededBody, RunId, SequenceNumber, Timestamp};
 use kew_log::{
-    Body, BodyError, BootTime, LogPosition, PageDamage, PagesRead, Scrub, ScrubCursor, ScrubDamage,
-    Scrubbed,
+    Body, BodyError, BootTime, LogFiles, LogPosition, PageDamage, PagesRead, Scrub, ScrubCursor,
+    ScrubDamage, Scrubbed,
 };
 
 use self::search::HolderSearch;

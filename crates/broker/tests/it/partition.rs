@@ -446,7 +446,10 @@ fn a_drained_disk_frees_space_while_idle() {
         driver.rest();
     }
     assert!(!driver.partition.is_out_of_space());
-    assert!(driver.partition.log().files().unwrap().space().has_ballast, "for next time");
+    assert!(
+        driver.partition.log().files().unwrap().space().has_ballast,
+        "for next time"
+    );
     driver.ask(send(body)).unwrap();
     // If there is nothing to free, snapshots do not repeat without end.
     let end = driver.partition.log().end();
@@ -586,7 +589,12 @@ fn a_large_full_disk_is_walked_seldom_and_still_freed_under_load() {
         if (was_draining || log.limits().full.is_some()) && snapshots.last().unwrap().1 != newest {
             snapshots.push((driver.now, newest));
         }
-        least_bytes = log.files().unwrap().space().snapshot_bytes_max.min(least_bytes);
+        least_bytes = log
+            .files()
+            .unwrap()
+            .space()
+            .snapshot_bytes_max
+            .min(least_bytes);
     }
     assert!(sent > 100, "{sent} messages had room in 5 s");
     // At 25 bytes per microsecond.
@@ -610,7 +618,15 @@ fn a_large_full_disk_is_walked_seldom_and_still_freed_under_load() {
 #[test]
 fn a_partition_that_never_rests_makes_its_snapshots() {
     let mut driver = Driver::new();
-    let first = driver.partition.log().files().unwrap().segments().next().unwrap().number;
+    let first = driver
+        .partition
+        .log()
+        .files()
+        .unwrap()
+        .segments()
+        .next()
+        .unwrap()
+        .number;
     for _ in 0..200 {
         driver.ask(send("x".repeat(2000))).unwrap();
         let answer = driver.ask(receive(1)).unwrap();

@@ -269,7 +269,16 @@ fn damage_that_a_start_finds_is_written_again_at_once() {
         for _ in 0..5 {
             driver.rest();
         }
-        assert!(driver.partition.log().files().unwrap().replays_from().is_some(), "{damaged}");
+        assert!(
+            driver
+                .partition
+                .log()
+                .files()
+                .unwrap()
+                .replays_from()
+                .is_some(),
+            "{damaged}"
+        );
         assert_eq!(inspect(&driver.storage).unwrap().damage, [], "{damaged}");
         let settled = driver.partition.log().snapshots().last;
         for _ in 0..5 {

@@ -256,7 +256,9 @@ impl SegmentLog {
 
     /// Whether two more snapshots would free segments.
     pub fn can_free_segments(&self, live: &dyn LiveBytes) -> bool {
-        !self.unneeded(self.end, &self.live_segments(live)).is_empty()
+        !self
+            .unneeded(self.end, &self.live_segments(live))
+            .is_empty()
     }
 
     /// The size of the segments that two more snapshots would free. `live` are the first positions of the segments with

@@ -419,7 +419,7 @@ fn what_a_snapshot_takes_follows_from_the_newest_one() {
     node.send(1, &mut told).unwrap();
     node.commit(&mut told).unwrap();
     let live = node.live();
-    node.log.snapshot(vec![vec![7; 100].into()], live).unwrap();
+    node.log.snapshot(vec![vec![7; 100].into()], &live).unwrap();
     node.background().unwrap();
     assert_eq!(node.log.anew_size_bytes(), None, "it has no pages");
     assert!(bytes(&mut node, 0, 0) >= 3 * most);

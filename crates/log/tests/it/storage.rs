@@ -4,8 +4,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use kew_log::{
-    BatchBuilder, BodyError, BodyLocation, BootTime, DataDir, FileStorage, LogOptions, LogState, Need,
-    ScrubCursor, SegmentLog, Storage, StorageFile, verify,
+    BatchBuilder, BodyError, BodyLocation, BootTime, DataDir, FileStorage, LogOptions, LogState,
+    Need, ScrubCursor, SegmentLog, Storage, StorageFile, verify,
 };
 
 use crate::node::{Messages, small};
@@ -166,7 +166,9 @@ fn a_log_of_many_segments_needs_few_descriptors() {
         }
         assert!(appended.len() < 1000);
     }
-    assert!(log.space().is_short_of_descriptors && !matches!(log.health().state, LogState::Ended(_)));
+    assert!(
+        log.space().is_short_of_descriptors && !matches!(log.health().state, LogState::Ended(_))
+    );
     let failed = read(&log, first).unwrap_err();
     assert!(
         matches!(&failed, BodyError::Io(failure) if failure.is_no_descriptor()),

@@ -125,7 +125,10 @@ fn a_victim_with_a_body_that_cannot_be_read_is_not_chosen_again() {
     let mut closed: Vec<_> = spans(&node).into_iter().map(positions).collect();
     closed.retain(|positions| positions.end < end);
     chosen.sort_by_key(|positions| positions.start);
-    assert_eq!(chosen, closed, "each one once, but not the one that is appended to");
+    assert_eq!(
+        chosen, closed,
+        "each one once, but not the one that is appended to"
+    );
     assert_eq!(tidy(&mut node, 1_000_000, &live).victim, None);
 }
 

@@ -44,7 +44,9 @@ impl World {
         let end = log.end().as_u64();
         let open_unit = state.units_around(&(end..end + 1));
         let is_open = |records| state.units_around(&records).end > open_unit.start;
-        let open = files_of(log).segments().filter(|span| is_open(span.records()));
+        let open = files_of(log)
+            .segments()
+            .filter(|span| is_open(span.records()));
         open.map(|span| span.size_bytes).sum()
     }
 

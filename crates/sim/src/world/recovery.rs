@@ -12,7 +12,7 @@ use super::{World, secret};
 use crate::checker::{Timekeeping, Violation, promise, violated};
 use crate::faults::{Crash, RecoveryFault};
 use crate::rare::Rare;
-use crate::seam::{self, Disk, altered, files_of};
+use crate::seam::{self, Disk, altered};
 
 impl World {
     /// The log has ended in a job: the machine died during it, or a call failed and the process must stop.
@@ -59,7 +59,7 @@ impl World {
 
     pub(super) fn crash(&mut self, crash: Crash) -> Result<(), Violation> {
         self.trace.add("crash", &[crash as u64], &crash);
-        let end = files_of(self.partition.log()).segments().last();
+        let end = seam::files_of(self.partition.log()).segments().last();
         let last_segment = end.map(|segment| segment.first);
         self.note_cut_transactions(crash);
         self.die(crash);

@@ -177,7 +177,7 @@ impl<T> Partition<T> {
             let evacuation = &mut self.evacuation;
             evacuation.ready = Some((command, needed));
             evacuation.step_at = Some(boot.plus_ms(PACE_MS).max(put_off.unwrap_or_default()));
-            self.note_missing(boot, put_off.is_some());
+            self.note_missing(put_off.is_some());
             return;
         }
         let done = what_moved(turn.decide(command));

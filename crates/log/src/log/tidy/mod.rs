@@ -239,7 +239,12 @@ impl SegmentLog {
         let is_due = self.tidying.is_without_room || self.tidying.make_space_at.has_passed(now);
         if is_wanted && is_due {
             if self.is_snapshot_possible() {
-                self.want_snapshot(Wanted::ToMakeSpace { needs_beat: can_free }, tidied);
+                self.want_snapshot(
+                    Wanted::ToMakeSpace {
+                        needs_beat: can_free,
+                    },
+                    tidied,
+                );
             } else if can_free {
                 self.beat();
             }
@@ -275,9 +280,7 @@ impl SegmentLog {
         is_idle: bool,
         tidied: &mut Tidied,
     ) -> bool {
-        if self.is_draining()
-            || look.freeable_bytes <= self.worth_a_snapshot_bytes(live, is_idle)
-        {
+        if self.is_draining() || look.freeable_bytes <= self.worth_a_snapshot_bytes(live, is_idle) {
             return false;
         }
         let tidying = &self.tidying;
