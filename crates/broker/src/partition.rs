@@ -93,7 +93,7 @@ pub struct Partition<T> {
     /// Whether there was no room even for commands that free messages.
     is_without_room: bool,
     scrub: Scrubbing,
-    /// When is read again what had no file descriptor.
+    /// When is read again: there was no file descriptor.
     reading_retry_at: Option<BootTime>,
     evacuation: Evacuation,
     eviction: Eviction,
@@ -140,6 +140,9 @@ impl<T> Partition<T> {
         let durable_before = self.log.durable();
         let was_snapshotting = self.log.snapshots().is_under_way;
         let completed = self.log.complete(outcome);
+        if self.log.health().is_short_of_descriptors {
+            self.retry_reading();
+        }
         if was_snapshotting && !self.log.snapshots().is_under_way {
             let has_failed = self.log.snapshots().failed.is_some();
             if completed.is_ok() && !has_failed {

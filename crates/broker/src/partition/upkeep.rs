@@ -12,7 +12,7 @@ const IDLE_BEFORE_MARK_MS: u64 = 100;
 /// After this long without a command a partition is idle: its log has time to free little space, too.
 const IDLE_MS: u64 = 1000;
 
-/// How soon is read again what had no file descriptor.
+/// How soon is read again when there was no file descriptor.
 const READING_RETRY_INTERVAL_MS: u64 = 100;
 
 impl<T> Partition<T> {
@@ -53,7 +53,7 @@ impl<T> Partition<T> {
         }
     }
 
-    /// Reads again soon what had no file descriptor.
+    /// Lets reads rest for a short while: there was no file descriptor, for one of them or for a job of the log.
     pub(super) fn retry_reading(&mut self) {
         let at = self.now.boot.plus_ms(READING_RETRY_INTERVAL_MS);
         self.reading_retry_at.get_or_insert(at);

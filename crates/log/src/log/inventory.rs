@@ -35,8 +35,6 @@ pub struct LogSpace {
     pub is_prepared: bool,
     /// Whether the next segment could not be made because the disk is full.
     pub is_full: bool,
-    /// Whether jobs wait because the process had no file descriptor for one.
-    pub is_short_of_descriptors: bool,
     /// Retired segments that are kept to be reused.
     pub recycled: usize,
     /// Whether space is reserved for a full disk.
@@ -114,7 +112,6 @@ impl SegmentLog {
             segments: self.segments.len(),
             is_prepared: self.prepared_bytes() > 0,
             is_full: self.is_draining(),
-            is_short_of_descriptors: self.is_short_of_descriptors,
             recycled: self.recycled.len(),
             has_ballast: self.ballast_bytes() > 0 && self.is_ballast_whole(),
             size_bytes,

@@ -302,7 +302,10 @@ impl SegmentLog {
             None if self.is_draining() => LogState::Full,
             None => LogState::Ready,
         };
-        LogHealth { state }
+        LogHealth {
+            state,
+            is_short_of_descriptors: self.is_short_of_descriptors,
+        }
     }
 
     /// Whether something is staged that no commit has taken yet.

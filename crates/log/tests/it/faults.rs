@@ -172,7 +172,7 @@ fn without_file_descriptors_jobs_are_tried_again_and_the_log_goes_on() {
             let outcome = job.run();
             storage.clear_faults();
             node.log.complete(outcome).unwrap();
-            if node.log.space().is_short_of_descriptors {
+            if node.log.health().is_short_of_descriptors {
                 *refused.entry(kind).or_default() += 1;
                 // Only what needs no descriptor is done meanwhile.
                 while let Some(job) = node.log.next_background_job() {

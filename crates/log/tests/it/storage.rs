@@ -167,7 +167,7 @@ fn a_log_of_many_segments_needs_few_descriptors() {
         assert!(appended.len() < 1000);
     }
     assert!(
-        log.space().is_short_of_descriptors && !matches!(log.health().state, LogState::Ended(_))
+        log.health().is_short_of_descriptors && !matches!(log.health().state, LogState::Ended(_))
     );
     let failed = read(&log, first).unwrap_err();
     assert!(

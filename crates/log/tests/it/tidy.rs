@@ -185,7 +185,7 @@ fn jobs_without_a_file_descriptor_are_tried_again_by_itself() {
     let outcome = job.run();
     node.storage.clear_faults();
     node.log.complete(outcome).unwrap();
-    assert!(node.log.space().is_short_of_descriptors);
+    assert!(node.log.health().is_short_of_descriptors);
     assert_eq!(LocalLog::next_wake(&node.log), Some(at_ms(600)));
     tidy(&mut node, 599, &NotAsked);
     assert!(node.log.next_background_job().is_none());

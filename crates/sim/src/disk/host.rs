@@ -170,11 +170,6 @@ impl Host {
         self.commands.push_back((ticket, command));
     }
 
-    fn is_short_of_descriptors(&self) -> bool {
-        let files = seam::files_of(self.partition.log());
-        files.space().is_short_of_descriptors
-    }
-
     /// Runs turns and jobs until every command is decided and durable.
     fn serve(&mut self) -> Result<(), Violation> {
         let mut openings_left = OPENINGS_MAX;
@@ -184,7 +179,7 @@ impl Host {
             if end == TurnEnd::WaitForJob {
                 self.carry_out_later()?;
             }
-            if end == TurnEnd::WaitForJob && self.is_short_of_descriptors() {
+            if end == TurnEnd::WaitForJob && self.partition.log().health().is_short_of_descriptors {
                 self.now = self.now.plus_ms(OPENING_PAUSE_MS);
                 self.clients.wait_until(self.now);
                 openings_left = openings_left.saturating_sub(1);
