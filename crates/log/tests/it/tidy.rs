@@ -10,6 +10,9 @@ use kew_log::{
 
 use crate::node::{Node, Told, of_size};
 
+/// Small beside a segment, and large enough that a look takes no time.
+const UNIT_BYTES: u64 = 1024;
+
 /// Live bytes by position.
 #[derive(Clone, Debug, Default)]
 struct Bodies(BTreeMap<LogPosition, u64>);
@@ -17,6 +20,10 @@ struct Bodies(BTreeMap<LogPosition, u64>);
 impl LiveBytes for Bodies {
     fn bytes_in(&self, positions: Range<LogPosition>) -> u64 {
         self.0.range(positions).map(|(_, bytes)| bytes).sum()
+    }
+
+    fn unit_bytes(&self) -> u64 {
+        UNIT_BYTES
     }
 }
 
@@ -57,11 +64,21 @@ fn spans(node: &Node) -> Vec<SegmentSpan> {
 
 /// Each segment has so many live bytes.
 fn in_each(node: &Node, bytes: u64) -> Bodies {
-    Bodies(spans(node).iter().map(|it| (it.first, bytes)).collect())
+    let spans = spans(node).into_iter();
+    Bodies(spans.map(|span| (middle(span), bytes)).collect())
 }
 
-fn positions(span: SegmentSpan) -> Range<LogPosition> {
-    span.first..span.end
+/// A position that shares no unit with another segment.
+fn middle(span: SegmentSpan) -> LogPosition {
+    let size_bytes = span.end.as_u64() - span.first.as_u64();
+    span.first.plus(size_bytes / 2)
+}
+
+/// The units of a segment.
+fn units(span: SegmentSpan) -> Range<LogPosition> {
+    let first = span.first.as_u64() / UNIT_BYTES * UNIT_BYTES;
+    let end = span.end.as_u64().next_multiple_of(UNIT_BYTES);
+    LogPosition::new(first)..LogPosition::new(end)
 }
 
 #[test]
@@ -99,17 +116,17 @@ fn the_segment_with_the_smallest_share_is_the_victim_until_it_has_ended() {
     let (mut node, _) = filled();
     let mut live = in_each(&node, 1000);
     let least = spans(&node)[3];
-    live.0.insert(least.first, 10);
+    live.0.insert(middle(least), 10);
     let tidied = tidy(&mut node, 1000, &live);
-    assert_eq!(tidied.victim, Some(positions(least)));
+    assert_eq!(tidied.victim, Some(units(least)));
     assert!(tidied.excess_per_mille > Some(1000) && !tidied.wants_snapshot);
     // There is no other one meanwhile.
     let tidied = tidy(&mut node, 1250, &live);
     assert!(tidied.excess_per_mille.is_some() && tidied.victim.is_none());
-    live.0.remove(&least.first);
+    live.0.remove(&middle(least));
     LocalLog::end_victim(&mut node.log, VictimEnd::Emptied);
     let next = tidy(&mut node, 1250, &live).victim;
-    assert!(next.is_some() && next != Some(positions(least)));
+    assert!(next.is_some() && next != Some(units(least)));
 }
 
 #[test]
@@ -122,9 +139,9 @@ fn a_victim_with_a_body_that_cannot_be_read_is_not_chosen_again() {
         LocalLog::end_victim(&mut node.log, VictimEnd::Unreadable);
     }
     let end = node.log.end();
-    let mut closed: Vec<_> = spans(&node).into_iter().map(positions).collect();
-    closed.retain(|positions| positions.end < end);
-    chosen.sort_by_key(|positions| positions.start);
+    let mut closed: Vec<_> = spans(&node).into_iter().map(units).collect();
+    closed.retain(|units| units.end <= end);
+    chosen.sort_by_key(|units| units.start);
     assert_eq!(
         chosen, closed,
         "each one once, but not the one that is appended to"
