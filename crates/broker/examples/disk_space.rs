@@ -123,11 +123,12 @@ impl Measured {
 
     fn is_small(&self) -> bool {
         let live_bytes = self.partition.state().live_bytes();
-        self.partition.log().space().size_bytes <= live_bytes * 14 / 10 + (256 << 20)
+        self.partition.log().files().unwrap().space().size_bytes
+            <= live_bytes * 14 / 10 + (256 << 20)
     }
 
     fn print(&self, what: &str) {
-        let space = self.partition.log().space();
+        let space = self.partition.log().files().unwrap().space();
         println!(
             "{what}: {} MiB of segments, {} MiB of all files, {:.1} MiB live, {} MiB moved in {} bodies",
             space.size_bytes >> 20,

@@ -53,7 +53,9 @@ impl BackupRequest {
                 let _ = answer.send(begun);
             }
             Self::Look(id, answer) => {
-                let _ = answer.send(partition.log().backup_held_bytes(id));
+                let files = partition.log().files();
+                let held_bytes = files.and_then(|files| files.backup_held_bytes(id));
+                let _ = answer.send(held_bytes);
             }
             Self::End(id) => partition.end_backup(id),
         }

@@ -21,7 +21,7 @@ use kew_log::{
 use thiserror::Error;
 
 use crate::PartitionOptions;
-use crate::partition::{Content, Rebuild, Replayed, to_log};
+use crate::partition::{Content, Live, Rebuild, Replayed, to_log};
 
 /// How many entities, runs, messages and sessions a search for bodies looks at before what it has found is written.
 const SEARCH_STEPS: u32 = 1 << 16;
@@ -341,14 +341,11 @@ impl Copying {
 
     /// Writes a snapshot. The second one has the pages of the first.
     fn snapshot(&mut self) -> Result<(), MigrateError> {
-        let state = &self.state;
-        let segments = self.log.segments();
-        let live = segments.filter(|segment| state.is_any_live_in(segment.records()));
-        let live = live.map(|segment| segment.first).collect();
         self.state.begin_snapshot();
         let snapshot = self.state.gather(u64::MAX);
         let snapshot = snapshot.expect("so many steps gather all of a state");
-        self.log.snapshot(Content::Shared(snapshot), live)?;
+        self.log
+            .snapshot(Content::Shared(snapshot), &Live::of(&self.state))?;
         self.run_jobs()?;
         match self.log.snapshots().failed {
             Some(failure) => Err(LogEnd::Failed(failure.clone()).into()),

@@ -4,7 +4,7 @@ use kew_engine::{
     BusQueueOverview, EntityName, Incarnation, Overview, QueueOverview, Resident, Timestamp,
     TopicOverview,
 };
-use kew_log::LogSpace;
+use kew_log::{LogFiles, LogSpace};
 use tokio::sync::oneshot;
 
 use crate::{Broker, Partition};
@@ -57,7 +57,7 @@ pub(crate) fn slice_of<T>(
     let log = partition.log();
     let status = Status {
         now,
-        space: log.space(),
+        space: log.files().map(LogFiles::space).unwrap_or_default(),
         durable: log.durable().as_u64(),
         end: log.end().as_u64(),
         answers_waiting: partition.answers_waiting() as u64,

@@ -15,8 +15,8 @@ mod evacuation;
 mod eviction;
 mod lanes;
 mod last_records;
+mod live;
 mod loads;
-mod maintenance;
 mod opening;
 mod options;
 mod quarantine;
@@ -38,11 +38,12 @@ use kew_log::{
 };
 use kew_planted::{Bug, is_planted};
 
+use self::evacuation::Evacuation;
 use self::eviction::Eviction;
 use self::lanes::Lanes;
 use self::last_records::LastRecords;
+pub(crate) use self::live::Live;
 use self::loads::{Loaded, Loads};
-use self::maintenance::Maintenance;
 pub use self::opening::OpenPartitionError;
 pub use self::options::{PartitionOptions, ResidentLimit};
 use self::quarantine::Damaged;
@@ -54,7 +55,6 @@ use self::size::{Measured, SinceSnapshot};
 pub(crate) use self::snapshots::Content;
 use self::stirred::{PassedOver, Stirred};
 pub use self::turn::TurnEnd;
-use self::upkeep::SPACE_RETRY_INTERVAL_MS;
 use crate::Moment;
 use crate::waiters::Waiters;
 
@@ -77,8 +77,6 @@ pub struct Partition<T> {
     effects: SinceSnapshot,
     /// How large the state is.
     measured: Measured,
-    /// The most bytes that the snapshot that is being written may take on a full disk. Checked in tests.
-    snapshot_bound_bytes: u64,
     /// When the last snapshot was begun, and until when those rest that are due by effects.
     snapshot_begun_at: BootTime,
     snapshots_rest_until: BootTime,
@@ -90,18 +88,14 @@ pub struct Partition<T> {
     active_at: BootTime,
     /// Whether the log's end was marked since then.
     is_marked: bool,
-    /// Set while the disk is full: when to try it again.
-    space_retry_at: Option<BootTime>,
-    /// Before this time, no snapshot is written that would only free space on a full disk.
-    make_space_at: BootTime,
+    /// Whether there was no room for commands that bring something new.
+    is_out_of_space: bool,
     /// Whether there was no room even for commands that free messages.
     is_without_room: bool,
     scrub: Scrubbing,
-    /// No snapshot is tried before this time: the disk was too full for the last one.
-    snapshot_retry_at: BootTime,
-    /// When jobs are tried again that had no file descriptor.
-    opening_retry_at: Option<BootTime>,
-    maintenance: Maintenance,
+    /// When is read again: there was no file descriptor.
+    reading_retry_at: Option<BootTime>,
+    evacuation: Evacuation,
     eviction: Eviction,
     /// The commands that wait until something is read, and what is read.
     lanes: Lanes<T>,
@@ -125,7 +119,7 @@ impl<T> Partition<T> {
             return None;
         }
         let job = self.log.next_job();
-        let job = job.or_else(|| self.maintenance.evacuation.next_job());
+        let job = job.or_else(|| self.evacuation.next_job());
         job.or_else(|| self.next_load())
     }
 
@@ -146,11 +140,12 @@ impl<T> Partition<T> {
         let durable_before = self.log.durable();
         let was_snapshotting = self.log.snapshots().is_under_way;
         let completed = self.log.complete(outcome);
-        self.note_descriptors();
+        if self.log.health().is_short_of_descriptors {
+            self.retry_reading();
+        }
         if was_snapshotting && !self.log.snapshots().is_under_way {
-            if self.log.snapshots().failed.is_some() {
-                self.snapshot_retry_at = self.now.boot.plus_ms(SPACE_RETRY_INTERVAL_MS);
-            } else if completed.is_ok() {
+            let has_failed = self.log.snapshots().failed.is_some();
+            if completed.is_ok() && !has_failed {
                 self.snapshot_written();
             }
         }
@@ -162,10 +157,7 @@ impl<T> Partition<T> {
         let durable = self.log.durable();
         self.waiters.release(durable, replies);
         self.last_records.forget_before(durable, self.log.end());
-        if durable == durable_before {
-            // Files have come or gone.
-            self.maintenance.look_soon(self.now.boot);
-        } else {
+        if durable != durable_before {
             // Checked here, not when the partition is idle: under load it never is.
             self.snapshot_if_due();
         }
@@ -201,17 +193,20 @@ impl<T> Partition<T> {
     /// Begins a backup of everything that is durable now: see
     /// [`LogFiles::begin_backup`](kew_log::LogFiles::begin_backup).
     pub fn begin_backup(&mut self) -> Result<(PinId, BackupPlan), BeginBackupError> {
-        self.log.begin_backup()
+        let files = self.log.files_mut().ok_or(BeginBackupError::NoFiles)?;
+        files.begin_backup()
     }
 
     /// Ends a backup. The files that were kept for it are removed in the background.
     pub fn end_backup(&mut self, id: PinId) {
-        self.log.end_backup(id);
+        if let Some(files) = self.log.files_mut() {
+            files.end_backup(id);
+        }
     }
 
     /// Whether the disk was full at the last turn.
     pub fn is_out_of_space(&self) -> bool {
-        self.space_retry_at.is_some()
+        self.is_out_of_space
     }
 
     /// Whether the last turn had no room even for commands that free messages.

@@ -22,6 +22,16 @@ pub struct BatchBuilder {
     time_ms: u64,
     buffer: Vec<u8>,
     has_bodies: bool,
+    moved: MovedBytes,
+}
+
+/// What a batch has of bodies that only move.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MovedBytes {
+    /// What they take in the batch, with their events.
+    pub written_bytes: u64,
+    /// The live bytes that they count for.
+    pub live_bytes: u64,
 }
 
 impl BatchBuilder {
@@ -39,12 +49,23 @@ impl BatchBuilder {
             time_ms: 0,
             buffer,
             has_bodies: false,
+            moved: MovedBytes::default(),
         }
     }
 
     /// Says the partition's time of the batch, in milliseconds. Times in the log never go back.
     pub fn set_time_ms(&mut self, time_ms: u64) {
         self.time_ms = time_ms;
+    }
+
+    /// Says what of the batch only moves: a segment full of moved bodies is not worth moving again.
+    pub fn set_moved(&mut self, moved: MovedBytes) {
+        self.moved = moved;
+    }
+
+    /// What of the batch only moves.
+    pub fn moved(&self) -> MovedBytes {
+        self.moved
     }
 
     /// Adds a body, and says where it will lie.

@@ -40,7 +40,7 @@ pub use backup::{
     BackupPlan, PlannedPages, PlannedSegment, ReplayEnd, check_file, check_pages, identity,
     mend_pages, pages_of, plan_backup, remove, replay,
 };
-pub use batch::BatchBuilder;
+pub use batch::{BatchBuilder, MovedBytes};
 pub use data_dir::{DataDir, DataDirError, Inspection, Migrating, Restoring};
 pub use inspect::{
     Damage, PageFileReport, Report, SegmentReport, SegmentState, SnapshotReport, inspect, verify,
@@ -61,9 +61,9 @@ pub use replay::{BoxError, LateError, Replay};
 pub use salvage::{Base, Gap, Rebuilt, Rescue, Salvage};
 pub use scrub::{Scrub, ScrubCursor, ScrubDamage, Scrubbed};
 pub use seam::{
-    AppendError, BeginSnapshotError, BootTime, FullLimits, LocalLog, LogEnd, LogFiles, LogHealth,
-    LogLimits, LogState, LogUpkeep, Need, OwnedLog, Reservation, ReserveError, SnapshotStatus,
-    Urgency,
+    AppendError, BeginSnapshotError, BootTime, FullLimits, LiveBytes, LocalLog, LogEnd, LogFiles,
+    LogHealth, LogLimits, LogState, Need, OwnedLog, Reservation, ReserveError, SnapshotStatus,
+    Tidied, Urgency, VictimEnd,
 };
 pub use snapshot::SnapshotError;
 pub use storage::{

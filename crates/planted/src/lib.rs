@@ -8,6 +8,8 @@
 //! With the feature `enabled`, `with_hook` and `with` plant one bug at run time, for one thread and one piece
 //! of work.
 
+use std::ops::Range;
+
 #[cfg(feature = "enabled")]
 mod enabled;
 
@@ -23,7 +25,7 @@ pub enum Seam {
     Recorded,
     /// In the broker, an `Event` that a replay has read, with the position of its record.
     Replayed,
-    /// In the broker, the segments to keep for a snapshot that begins.
+    /// In the broker, what is [`Overlooked`] of live bodies when a snapshot begins.
     SnapshotBegun,
     /// In the broker, the content of a snapshot on its way to the log, as a `Box<dyn SnapshotContent>`.
     Snapshot,
@@ -54,6 +56,9 @@ pub enum Seam {
     /// In the simulation, the parts of a snapshot of a partition that was just opened. Empty just before that.
     Opened,
 }
+
+/// Whether the bodies in a range of positions are overlooked: then nothing in it is said to be live. `None` in the product.
+pub type Overlooked = Option<Box<dyn Fn(Range<u64>) -> bool>>;
 
 /// A bug that no value shows at a seam: one line in the code under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

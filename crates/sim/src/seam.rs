@@ -10,8 +10,8 @@ use bytes::Bytes;
 use kew_broker::{OpenPartitionError, Partition, PartitionOptions, Reply};
 use kew_engine::{Command, RestoringPages, State, Timestamp};
 use kew_log::{
-    BoxError, FaultyStorage, Job, JobKind, JobOutcome, LogPosition, OpenError, PageContent,
-    PageNumber, Recovery, Replay, Storage, StorageFile, replay,
+    BoxError, FaultyStorage, Job, JobKind, JobOutcome, LogFiles, LogPosition, OpenError, OwnedLog,
+    PageContent, PageNumber, Recovery, Replay, Storage, StorageFile, replay,
 };
 use kew_planted::{Seam, alter, is_any_planted};
 
@@ -28,6 +28,11 @@ pub(crate) type Replies = (Vec<(u64, Reply)>, Vec<Command>);
 pub(crate) fn altered<T: Any>(seam: Seam, mut value: T) -> T {
     alter(seam, &mut value);
     value
+}
+
+/// The files of a log, which has some in each world.
+pub(crate) fn files_of(log: &dyn OwnedLog) -> &dyn LogFiles {
+    log.files().expect("a segment log has files")
 }
 
 /// The command that is decided next, or `None` when a turn begins.

@@ -24,7 +24,7 @@ use crate::checker::{Checker, Operation, Seen, Timekeeping, Turns, Violation, pr
 use crate::faults::{Crash, Faults};
 use crate::random::Stream;
 use crate::rare::Rare;
-use crate::seam::{self, Disk, altered};
+use crate::seam::{self, Disk, altered, files_of};
 use crate::swarm::Swarm;
 use crate::trace::Trace;
 use crate::workload::{Workload, create_queue};
@@ -450,7 +450,7 @@ impl World {
                 self.partition.state().check_live_bytes();
             }
             if job.kind() == JobKind::Prepare {
-                let recycled = self.partition.log().space().recycled;
+                let recycled = files_of(self.partition.log()).space().recycled;
                 let taken = recycled < self.recycled_segments;
                 self.report.rare.note_if(taken, Rare::SegmentRecycled);
                 self.recycled_segments = recycled;
@@ -495,7 +495,7 @@ impl World {
             ],
             &(kind, completed.is_ok(), replies.len()),
         );
-        let recycled = self.partition.log().space().recycled;
+        let recycled = files_of(self.partition.log()).space().recycled;
         let retired = kind == JobKind::Retire && recycled > self.recycled_segments;
         self.report.rare.note_if(retired, Rare::SegmentRetired);
         self.recycled_segments = recycled;

@@ -79,9 +79,9 @@ impl Place {
             log.append(reservation, batch).unwrap();
             log.run_commit().unwrap();
         }
-        let live = log.segments().map(|segment| segment.first).collect();
+        let all = LogPosition::new(0)..log.end();
         let part = (count.0 + events).to_le_bytes().to_vec();
-        log.snapshot(vec![part.into()], live).unwrap();
+        log.snapshot(vec![part.into()], &all).unwrap();
         while let Some(job) = log.next_background_job() {
             log.complete(job.run()).unwrap();
         }

@@ -1,6 +1,6 @@
 //! Backups of a log whose snapshots have pages, each in two files.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -93,8 +93,8 @@ impl Source {
         self.words.words.extend(new.iter().map(|it| it.repeat(99)));
         self.log.beat();
         self.jobs();
-        let live = BTreeSet::new();
-        self.log.snapshot(self.words.clone(), live).unwrap();
+        let nothing = self.log.end()..self.log.end();
+        self.log.snapshot(self.words.clone(), &nothing).unwrap();
         self.jobs();
     }
 

@@ -8,7 +8,6 @@ use kew_log::{BatchBuilder, LocalLog, LogPosition};
 use kew_planted::{Bug, Seam, is_planted, pass_ref};
 
 use super::bodies::Bodies;
-use super::evacuation::Moved;
 use super::stirred::Stirred;
 use super::to_log;
 
@@ -30,8 +29,6 @@ pub(super) struct Batch {
     pub(super) sets_forwards: bool,
     /// How many effects its events have.
     pub(super) effect_count: u64,
-    /// The bodies that only move, with their events.
-    pub(super) moved: Moved,
 }
 
 impl Batch {
@@ -50,7 +47,6 @@ impl Batch {
             sets_forwards: false,
             growth_bytes: 0,
             effect_count: 0,
-            moved: Moved::default(),
         }
     }
 }

@@ -1,15 +1,8 @@
 //! Evacuation: the few live bodies of a segment move to the log's end, so that the segment can be removed.
 //!
-//! The victim is the segment with the smallest share of live bytes. Its bodies are found a part at a time, read off
+//! The log chooses the victim: a range of positions with few live bodies. They are found a part at a time, read off
 //! the partition's thread, and moved by a command in a turn of their own share. Nothing here is durable: a restart
 //! chooses anew, and finds what has not moved.
-//!
-//! Bytes are counted in units of positions, so the victim's bodies are those of all units that it touches, and all of
-//! these lie before the unit in which the log ends: a moved body never lies in them, and the victim gets empty.
-//!
-//! What moves is bounded, also if nothing else happens. A victim's bodies take at most 85 % of its records' bytes once
-//! they have moved, with what the events of the moves add. That is known of segments that were written since the open,
-//! by [`Moved`]. So a segment full of moved bodies is no victim before some of them were deleted.
 //!
 //! A body that several messages have is read and stored once. The others name the first one that has moved, whose place is
 //! remembered while the victim is emptied. If that one has ended meanwhile, the body is read again.
@@ -18,16 +11,16 @@
 
 mod piece;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use kew_engine::{BodyCursor, Command, FoundBodies, Group, MovedBodies, RunId};
-use kew_log::{BootTime, FullLimits, Job, LogPosition};
+use kew_log::{BatchBuilder, BootTime, Job, LogPosition, VictimEnd};
 
 use self::piece::Reading;
 use super::Partition;
+use super::live::numbers;
 use super::loads::Asker;
-use super::maintenance::{Look, Seen};
 
 /// One turn moves at most this part of the largest batch, 256 KiB, unless one body is larger.
 const PIECES_OF_BATCH: u64 = 4;
@@ -44,23 +37,8 @@ const SLOWEST_PACE_MS: u64 = 1000;
 /// A partition with commands may save up this many pieces.
 const ALLOWED_PIECES_MAX: u64 = 32;
 
-/// Above this many thousandths of the live bytes, space is too much.
-const IDLE_EXCESS_PER_MILLE: u64 = 1200;
-const BUSY_EXCESS_PER_MILLE: u64 = 1150;
-
-/// Segments with a larger share of live bytes are no victims, unless space is far too much.
-const VICTIM_SHARE_PER_MILLE_MAX: u64 = 700;
-const FAR_EXCESS_PER_MILLE: u64 = 1300;
-const FAR_VICTIM_SHARE_PER_MILLE_MAX: u64 = 850;
-/// The same on a full disk, where the moved bodies take space that settlements may need.
-const FULL_VICTIM_SHARE_PER_MILLE_MAX: u64 = 125;
-
 /// How often records that cannot be read put a search off, before it ends.
 const FAILED_READS_MAX: u32 = 3;
-
-/// And for how long there is no other search of its segment then: longer each time.
-const UNREAD_PAUSE_MS: u64 = 10_000;
-const UNREAD_PAUSE_MS_MAX: u64 = 600_000;
 
 /// How long to wait when the process has no file descriptor for a read.
 const DESCRIPTOR_PAUSE_MS: u64 = 1000;
@@ -69,13 +47,6 @@ const DESCRIPTOR_PAUSE_MS: u64 = 1000;
 #[derive(Debug, Default)]
 pub(super) struct Evacuation {
     victim: Option<Victim>,
-    /// Segments with a body that cannot be read.
-    unreadable: BTreeSet<LogPosition>,
-    /// Segments of which no search is begun before a time: records that it needs could not be read, or a full disk does
-    /// not take what it would move.
-    put_off: BTreeMap<LogPosition, PutOff>,
-    /// The segments in which moved bodies were written.
-    moved: BTreeMap<LogPosition, Moved>,
     job: Option<Job>,
     /// The runs of the messages that the search has asked for, or whose bodies are on their way.
     pins: BTreeSet<RunId>,
@@ -85,7 +56,7 @@ pub(super) struct Evacuation {
     reading: Option<Reading>,
     /// The command that moves the bodies which were read, and the room that it needs.
     ready: Option<(Command, u64)>,
-    /// Space in thousandths of the live bytes, at the last look.
+    /// The space that is too much also while there are commands, in thousandths of the live bytes.
     excess_per_mille: u64,
     /// How many bytes may be appended beside those of commands.
     allowance_bytes: u64,
@@ -99,17 +70,9 @@ pub(super) struct Evacuation {
     unread_count: u64,
 }
 
-/// How long a segment rests whose messages cannot be read or moved.
-#[derive(Clone, Copy, Debug)]
-struct PutOff {
-    until: BootTime,
-    pause_ms: u64,
-}
-
 #[derive(Debug)]
 struct Victim {
-    first: LogPosition,
-    /// The units that the segment touches, and those before it that keep it.
+    /// The positions to empty.
     positions: Range<u64>,
     /// Where the search continues. `None` once it has seen everything.
     cursor: Option<BodyCursor>,
@@ -121,30 +84,25 @@ struct Victim {
     moved: MovedBodies,
 }
 
-/// What moves have written to a segment.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Moved {
-    /// With their events.
-    written_bytes: u64,
-    /// What the bodies count for.
-    live_bytes: u64,
-}
-
-impl Moved {
-    fn add(&mut self, other: Self) {
-        self.written_bytes += other.written_bytes;
-        self.live_bytes += other.live_bytes;
-    }
-
-    /// What the events around so many live bytes take, beyond what is counted for them.
-    fn beyond_bytes(self, live_bytes: u64) -> u64 {
-        let beyond = self.written_bytes.saturating_sub(self.live_bytes);
-        let live_bytes = live_bytes.min(self.live_bytes);
-        beyond.saturating_mul(live_bytes) / self.live_bytes.max(1)
-    }
-}
-
 impl Evacuation {
+    /// Notes what the log has seen, and the victim that it has chosen.
+    pub(super) fn begin(
+        &mut self,
+        excess_per_mille: Option<u64>,
+        victim: Option<Range<LogPosition>>,
+    ) {
+        self.excess_per_mille = excess_per_mille.unwrap_or(self.excess_per_mille);
+        if let Some(positions) = victim {
+            self.victim = Some(Victim {
+                positions: numbers(&positions),
+                cursor: Some(BodyCursor::default()),
+                piece: BodyCursor::default(),
+                has_moved: false,
+                moved: MovedBodies::default(),
+            });
+        }
+    }
+
     /// When the next step is due. None while a job reads.
     pub(super) fn step_at(&self) -> Option<BootTime> {
         self.step_at
@@ -156,9 +114,8 @@ impl Evacuation {
 
     /// Notes bytes that commands have appended.
     fn allow(&mut self, size_bytes: u64, piece_bytes: u64) {
-        let share = self.excess_per_mille.saturating_sub(BUSY_EXCESS_PER_MILLE);
-        // s = (x - 1.15) / 0.4, at most 0.5, and s / (1 - s) for each byte.
-        let share = (share.saturating_mul(10) / 4).min(500);
+        // s = x / 0.4, at most 0.5, and s / (1 - s) for each byte.
+        let share = (self.excess_per_mille.saturating_mul(10) / 4).min(500);
         let allowed = size_bytes * share / (1000 - share);
         let most_bytes = ALLOWED_PIECES_MAX * piece_bytes;
         self.allowance_bytes = (self.allowance_bytes + allowed).min(most_bytes);
@@ -182,21 +139,6 @@ impl Evacuation {
         self.pins.contains(&run)
     }
 
-    /// When the next search can be begun that was put off.
-    pub(super) fn put_off_until(&self, now: BootTime) -> Option<BootTime> {
-        let all = self.put_off.values().map(|it| it.until);
-        all.filter(|until| !until.has_passed(now)).min()
-    }
-
-    /// Lets a segment rest whose messages cannot be read or moved: twice as long as the last time.
-    fn let_rest(&mut self, first: LogPosition, now: BootTime) {
-        let before = self.put_off.get(&first);
-        let pause_ms = before.map_or(UNREAD_PAUSE_MS, |it| 2 * it.pause_ms);
-        let pause_ms = pause_ms.min(UNREAD_PAUSE_MS_MAX);
-        let until = now.plus_ms(pause_ms);
-        self.put_off.insert(first, PutOff { until, pause_ms });
-    }
-
     fn is_under_way(&self) -> bool {
         self.reading.is_some() || self.ready.is_some()
     }
@@ -208,99 +150,9 @@ impl Evacuation {
         self.failed_reads = 0;
         self.pins.clear();
     }
-
-    /// What the events of moves take beyond the live bytes of a segment.
-    pub(super) fn beyond_bytes(&self, first: LogPosition, live_bytes: u64) -> u64 {
-        let moved = self.moved.get(&first).copied();
-        moved.unwrap_or_default().beyond_bytes(live_bytes)
-    }
-}
-
-/// What a segment's bodies will take when they have moved, in thousandths of what goes then.
-fn share_per_mille(seen: &Seen) -> u64 {
-    let cost_bytes = seen.live_bytes + seen.beyond_bytes;
-    cost_bytes.saturating_mul(1000) / seen.frees_bytes.max(1)
 }
 
 impl<T> Partition<T> {
-    /// Chooses a segment to evacuate, if space is too much. Returns whether there is one.
-    pub(super) fn choose_victim(&mut self, now: BootTime, look: &Look, is_idle: bool) -> bool {
-        let full = self.log.limits().full;
-        let excess_per_mille = self.excess_per_mille(look);
-        let most_per_mille = match is_idle {
-            true => IDLE_EXCESS_PER_MILLE,
-            false => BUSY_EXCESS_PER_MILLE,
-        };
-        let known = |first: &LogPosition| look.segments.contains_key(first);
-        let evacuation = &mut self.maintenance.evacuation;
-        evacuation.moved.retain(|first, _| known(first));
-        evacuation.unreadable.retain(known);
-        evacuation.put_off.retain(|first, _| known(first));
-        evacuation.excess_per_mille = excess_per_mille;
-        let is_too_much = full.is_some() || excess_per_mille > most_per_mille;
-        if is_too_much && self.maintenance.evacuation.victim.is_none() {
-            let victim = self.cheapest(now, look, full);
-            let evacuation = &mut self.maintenance.evacuation;
-            evacuation.victim = victim;
-            evacuation.step_at = Some(now);
-        }
-        self.maintenance.evacuation.victim.is_some()
-    }
-
-    /// The space of segments in thousandths of the live bytes. Segments without live bytes go without a copy. Two are
-    /// always needed. Half of one more keeps few bodies from moving forever, because a move may begin a segment.
-    fn excess_per_mille(&self, look: &Look) -> u64 {
-        let kept_bytes = self.options.log.segment_size_max_bytes * 5 / 2;
-        let used_bytes = self.log.space().used_bytes;
-        let space_bytes = used_bytes.saturating_sub(look.freeable_bytes + kept_bytes);
-        space_bytes.saturating_mul(1000) / self.state.live_bytes().max(1)
-    }
-
-    fn cheapest(&self, now: BootTime, look: &Look, full: Option<FullLimits>) -> Option<Victim> {
-        let end = self.log.end().as_u64();
-        let open_unit = self.state.units_around(&(end..end + 1));
-        let evacuation = &self.maintenance.evacuation;
-        let is_put_off = |first: &LogPosition| {
-            let put_off = evacuation.put_off.get(first);
-            put_off.is_some_and(|it| !it.until.has_passed(now))
-        };
-        let candidates = look.segments.values().filter_map(|seen| {
-            let first = seen.first;
-            let positions = self.state.units_around(&seen.records);
-            // What moves goes into the open unit, and must not keep the victim.
-            let is_victim = seen.live_bytes > 0
-                && positions.end <= open_unit.start
-                && !evacuation.unreadable.contains(&first)
-                && !is_put_off(&first)
-                && self.is_worth_moving(seen, full);
-            is_victim.then(|| (share_per_mille(seen), first, positions))
-        });
-        let (_, first, positions) = candidates.min_by_key(|(share, first, _)| (*share, *first))?;
-        Some(Victim {
-            first,
-            positions,
-            cursor: Some(BodyCursor::default()),
-            piece: BodyCursor::default(),
-            has_moved: false,
-            moved: MovedBodies::default(),
-        })
-    }
-
-    fn is_worth_moving(&self, seen: &Seen, full: Option<FullLimits>) -> bool {
-        let evacuation = &self.maintenance.evacuation;
-        let share = share_per_mille(seen);
-        if let Some(full) = full {
-            // The bodies of one victim have room in half of a small segment.
-            let is_little = seen.live_bytes <= full.batch_size_bytes_max / 2;
-            return share < FULL_VICTIM_SHARE_PER_MILLE_MAX && is_little && full.takes_moves;
-        }
-        let most = match evacuation.excess_per_mille > FAR_EXCESS_PER_MILLE {
-            true => FAR_VICTIM_SHARE_PER_MILLE_MAX,
-            false => VICTIM_SHARE_PER_MILLE_MAX,
-        };
-        share < most
-    }
-
     fn piece_bytes(&self) -> u64 {
         self.options.log.batch_size_max_bytes / PIECES_OF_BATCH
     }
@@ -308,7 +160,7 @@ impl<T> Partition<T> {
     /// Takes the next step, if it is time: looks for bodies to read.
     pub(super) fn evacuate(&mut self, now: BootTime) {
         let piece_bytes = self.piece_bytes();
-        let evacuation = &mut self.maintenance.evacuation;
+        let evacuation = &mut self.evacuation;
         evacuation.step_at = None;
         if evacuation.is_under_way() {
             return;
@@ -345,7 +197,7 @@ impl<T> Partition<T> {
     /// Asks for the records at which the search has stopped. It goes on there once they were read.
     fn read_missing(&mut self, now: BootTime, from: BodyCursor, found: &FoundBodies) {
         let put_off = self.loads.ask(Asker::Evacuation, &found.missing);
-        let evacuation = &mut self.maintenance.evacuation;
+        let evacuation = &mut self.evacuation;
         let pins = found.missing.groups.keys().map(Group::run);
         evacuation.pins = pins.collect();
         if let Some(victim) = &mut evacuation.victim {
@@ -356,34 +208,31 @@ impl<T> Partition<T> {
         if found.next != Some(from) {
             evacuation.failed_reads = 0;
         }
-        self.note_missing(now, put_off.is_some());
+        self.note_missing(put_off.is_some());
     }
 
     /// Notes that records are missing, and whether they could not be read. After a few times, another segment is emptied
     /// meanwhile.
-    fn note_missing(&mut self, now: BootTime, has_failed: bool) {
-        let evacuation = &mut self.maintenance.evacuation;
+    fn note_missing(&mut self, has_failed: bool) {
+        let evacuation = &mut self.evacuation;
         evacuation.failed_reads += u32::from(has_failed);
         if evacuation.failed_reads <= FAILED_READS_MAX {
             return;
         }
-        if let Some(first) = evacuation.victim.as_ref().map(|victim| victim.first) {
-            evacuation.let_rest(first, now);
-        }
-        self.give_up_search();
-        self.maintenance.look_now(now);
+        self.give_up_search(VictimEnd::Paused);
     }
 
     /// Ends a search, and what it has asked for.
-    fn give_up_search(&mut self) {
-        self.maintenance.evacuation.give_up();
+    fn give_up_search(&mut self, end: VictimEnd) {
+        self.evacuation.give_up();
         self.loads.release_walk(Asker::Evacuation);
+        self.log.end_victim(end);
     }
 
     /// A search has seen everything. Messages may have gone to entities that it had passed: then there is another one.
     fn end_search(&mut self, now: BootTime) {
         self.loads.release_walk(Asker::Evacuation);
-        let evacuation = &mut self.maintenance.evacuation;
+        let evacuation = &mut self.evacuation;
         evacuation.step_at = Some(now);
         evacuation.pins.clear();
         let Some(victim) = &mut evacuation.victim else {
@@ -396,26 +245,20 @@ impl<T> Partition<T> {
             victim.moved = MovedBodies::default();
             return;
         }
-        if !is_empty {
-            evacuation.unreadable.insert(victim.first);
-        }
         evacuation.victim = None;
-        self.maintenance.look_now(now);
+        self.log.end_victim(match is_empty {
+            true => VictimEnd::Emptied,
+            false => VictimEnd::Unreadable,
+        });
     }
 
-    /// Notes the bytes of a batch that is about to be appended.
-    pub(super) fn note_appended(&mut self, size_bytes: u64, moved: Moved) {
-        self.maintenance.look_soon(self.now.boot);
-        let piece_bytes = self.piece_bytes();
-        let evacuation = &mut self.maintenance.evacuation;
-        if moved.written_bytes > 0
-            && let Some(active) = self.log.segment_of(self.log.end())
-        {
-            evacuation.moved.entry(active.first).or_default().add(moved);
-        }
-        if evacuation.victim.is_some() {
-            let size_bytes = size_bytes.saturating_sub(moved.written_bytes);
-            evacuation.allow(size_bytes, piece_bytes);
+    /// Notes a batch that is about to be appended.
+    pub(super) fn note_appended(&mut self, batch: &BatchBuilder) {
+        if self.evacuation.victim.is_some() {
+            let moved_bytes = batch.moved().written_bytes;
+            let size_bytes = (batch.len_bytes() as u64).saturating_sub(moved_bytes);
+            let piece_bytes = self.piece_bytes();
+            self.evacuation.allow(size_bytes, piece_bytes);
         }
     }
 }
@@ -424,16 +267,16 @@ impl<T> Partition<T> {
 impl<T> Partition<T> {
     /// How many bytes of the log bodies took that were moved to its end, since the open.
     pub fn moved_bytes(&self) -> u64 {
-        self.maintenance.evacuation.moved_bytes
+        self.evacuation.moved_bytes
     }
 
     /// How many bodies could not be read to move them, since the open. Their segments stay.
     pub fn unmoved_count(&self) -> u64 {
-        self.maintenance.evacuation.unread_count
+        self.evacuation.unread_count
     }
 
     /// How many bodies were moved since the open.
     pub fn moved_count(&self) -> u64 {
-        self.maintenance.evacuation.moved_count
+        self.evacuation.moved_count
     }
 }

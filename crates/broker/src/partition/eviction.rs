@@ -146,7 +146,7 @@ impl<T> Partition<T> {
             log,
             lanes,
             loads,
-            maintenance,
+            evacuation,
             eviction,
             scrub,
             ..
@@ -154,7 +154,7 @@ impl<T> Partition<T> {
         let pins = Pins {
             lanes,
             loads,
-            evacuation: &maintenance.evacuation,
+            evacuation,
             scrub,
         };
         // Nor what was read ahead, of runs behind the first one.

@@ -413,7 +413,7 @@ impl<T> Partition<T> {
     pub(super) fn next_load(&mut self) -> Option<Job> {
         let mut to_read: Vec<(Slots, GroupToRead)> = Vec::new();
         // Without a file descriptor, nothing is opened for a while.
-        let may_read = self.opening_retry_at.is_none() && self.loads.jobs < JOBS_MAX;
+        let may_read = self.reading_retry_at.is_none() && self.loads.jobs < JOBS_MAX;
         while may_read
             && to_read.len() < GROUPS_AT_ONCE
             && let Some((group, slots)) = self.loads.wants.take()
@@ -502,7 +502,7 @@ impl<T> Partition<T> {
             Read::Group(read) => self.take_group(of, read, replies),
             Read::NotNow => {
                 self.loads.wants.put_back(group, slots);
-                self.retry_opening();
+                self.retry_reading();
             }
             Read::BadSectors => {
                 let why = self.loads.failing.note_bad_sectors(group, self.now.boot);
@@ -676,14 +676,14 @@ impl<T> Partition<T> {
             log,
             lanes,
             loads,
-            maintenance,
+            evacuation,
             scrub,
             ..
         } = self;
         let pins = Pins {
             lanes,
             loads,
-            evacuation: &maintenance.evacuation,
+            evacuation,
             scrub,
         };
         state.evict_if(|run, page, leaving| {

@@ -11,11 +11,11 @@ use kew_log::{
 use thiserror::Error;
 
 use super::batch::{Batch, Writing};
+use super::evacuation::Evacuation;
 use super::eviction::Eviction;
 use super::lanes::Lanes;
 use super::last_records::LastRecords;
 use super::loads::Loads;
-use super::maintenance::Maintenance;
 use super::quarantine::Damaged;
 use super::replaying::{Reads, Rebuild};
 use super::scrub::Scrubbing;
@@ -91,18 +91,15 @@ impl<T> Partition<T> {
             snapshots_rest_until: BootTime::ZERO,
             effects: SinceSnapshot::after_replay(replayed.effect_count),
             measured,
-            snapshot_bound_bytes: 0,
             opened_at: Timestamp::from_ms(recovery.time_ms),
             now: Moment::default(),
             active_at: BootTime::ZERO,
             is_marked: false,
-            space_retry_at: None,
-            make_space_at: BootTime::ZERO,
+            is_out_of_space: false,
             scrub: Scrubbing::default(),
             is_without_room: false,
-            snapshot_retry_at: BootTime::ZERO,
-            opening_retry_at: None,
-            maintenance: Maintenance::default(),
+            reading_retry_at: None,
+            evacuation: Evacuation::default(),
             eviction: Eviction::default(),
             lanes: Lanes::default(),
             loads: Loads::default(),

@@ -1,7 +1,7 @@
 //! Reserves room in the log for a turn; on a full disk, only for commands that free messages.
 
 use kew_engine::bus::DUE_SIZE_BYTES_MAX;
-use kew_log::{BootTime, Need, Reservation, ReserveError};
+use kew_log::{Need, Reservation, ReserveError};
 
 use super::Partition;
 use super::space::{Space, due_bytes_on_full_disk};
@@ -22,7 +22,6 @@ impl<T> Partition<T> {
     /// Reserves room for due events and at least the first command. A turn without a reservation writes nothing.
     pub(super) fn reserve(
         &mut self,
-        now: BootTime,
         commands: &mut impl Waiting<T>,
     ) -> Result<(Option<Reservation>, Space), WaitForJob> {
         let first = self.lanes.front_mut().or_else(|| commands.front_mut());
@@ -38,7 +37,7 @@ impl<T> Partition<T> {
         let need = Need::grow(first + due_bytes + aside_bytes);
         match self.log.reserve(need) {
             Ok(reservation) => {
-                self.space_retry_at = None;
+                self.is_out_of_space = false;
                 self.is_without_room = false;
                 return Ok((Some(reservation), plenty));
             }
@@ -49,8 +48,7 @@ impl<T> Partition<T> {
                 return Err(WaitForJob);
             }
         }
-        // Retry at once the first time: there may be something to free.
-        self.space_retry_at.get_or_insert(now);
+        self.is_out_of_space = true;
         self.reserve_for_settlement(commands)
     }
 

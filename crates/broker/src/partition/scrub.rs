@@ -18,8 +18,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use kew_engine::{BodyOwner, EntityName, NeededBody, RunId, SequenceNumber, Timestamp};
 use kew_log::{
-    Body, BodyError, BootTime, LogPosition, PageDamage, PagesRead, Scrub, ScrubCursor, ScrubDamage,
-    Scrubbed,
+    Body, BodyError, BootTime, LogFiles, LogPosition, PageDamage, PagesRead, Scrub, ScrubCursor,
+    ScrubDamage, Scrubbed,
 };
 
 use self::search::HolderSearch;
@@ -296,7 +296,7 @@ impl<T> Partition<T> {
         let suspects: Vec<_> = self.scrub.suspects.drain(..count).collect();
         let in_files = suspects.into_iter().filter_map(|holders| {
             // Without its segment, nothing needs it any more.
-            let body = self.log.body_in_file(to_log(holders.first()?.body))?;
+            let body = (self.log.files()?).body_in_file(to_log(holders.first()?.body))?;
             Some((holders, body))
         });
         let left: VecDeque<_> = in_files.collect();
@@ -314,7 +314,8 @@ impl<T> Partition<T> {
             None => return None,
         };
         self.scrub.cursor = Some(cursor);
-        if let Some(file) = self.log.next_scrub(cursor) {
+        let files = self.log.files();
+        if let Some(file) = files.and_then(|files| files.next_scrub(cursor)) {
             return Some(Work::File(Box::new(file)));
         }
         let scrub = &mut self.scrub;
@@ -368,8 +369,10 @@ impl<T> Partition<T> {
     /// Notes damage in a snapshot or a file of pages. A scrub has found it, or the start, which did not need what is
     /// damaged.
     pub(super) fn avoid_file(&mut self, file: &str) {
-        let avoided = self.log.note_damaged_file(file);
-        self.avoid_before(avoided);
+        if let Some(files) = self.log.files_mut() {
+            let avoided = files.note_damaged_file(file);
+            self.avoid_before(avoided);
+        }
     }
 
     /// Notes the damage of pages that a load has found. Where the other copy was read, it is the only one. Each place counts
@@ -405,19 +408,21 @@ impl<T> Partition<T> {
         let Some(avoided) = self.scrub.avoided else {
             return;
         };
-        if self.log.replays_from() >= Some(avoided) {
+        let files = self.log.files();
+        if files.and_then(LogFiles::replays_from) >= Some(avoided) {
             self.scrub.avoided = None;
             return;
         }
-        let is_resting = self.is_full() || !self.snapshot_retry_at.has_passed(self.now.boot);
-        if self.stopped || self.log.snapshots().is_under_way || is_resting {
+        let snapshots = self.log.snapshots();
+        let is_resting = self.is_full() || !snapshots.retry_at.has_passed(self.now.boot);
+        if self.stopped || snapshots.is_under_way || is_resting {
             return;
         }
         if self.log.snapshots().last == Some(self.log.end()) {
             // The second one must be another one. What the beat needs is room in the segment.
             self.log.beat();
         } else {
-            self.snapshot_with(self.live_segments());
+            self.begin_snapshot();
         }
     }
 
@@ -437,7 +442,7 @@ impl<T> Partition<T> {
 
     /// What is known to be damaged.
     pub fn scrub_report(&self) -> ScrubReport {
-        let scrub = &self.scrub;
+        let (scrub, files) = (&self.scrub, self.log.files());
         let found_count = scrub.before.places.count.max(scrub.found.places.count);
         let mut report = ScrubReport {
             is_on: self.options.scrub_bytes_per_second > 0,
@@ -446,7 +451,7 @@ impl<T> Partition<T> {
             read_bytes: scrub.read_bytes,
             places_count: found_count.max(scrub.loaded.count),
             bodies_count: scrub.before.bodies.count.max(scrub.found.bodies.count),
-            unreadable_pages: self.log.unreadable_pages() as u64,
+            unreadable_pages: files.map_or(0, LogFiles::unreadable_pages) as u64,
             quarantined_count: self.quarantined_count(),
             ..ScrubReport::default()
         };
@@ -454,7 +459,7 @@ impl<T> Partition<T> {
         for found in [&scrub.before.places, &scrub.found.places, &scrub.loaded] {
             for place in &found.first {
                 let is_new = places.insert((&place.file, place.offset));
-                if is_new && self.log.has_file(&place.file) {
+                if is_new && files.is_some_and(|files| files.has_file(&place.file)) {
                     report.places.push(place.clone());
                 }
             }
@@ -462,7 +467,8 @@ impl<T> Partition<T> {
         for findings in [&scrub.before, &scrub.found] {
             for body in &findings.bodies.first {
                 let is_new = bodies.insert((&body.file, body.offset, holder(&body.needed)));
-                let is_there = || self.log.body_in_file(to_log(body.needed.body)).is_some();
+                let in_file = |at| files.and_then(|files| files.body_in_file(at));
+                let is_there = || in_file(to_log(body.needed.body)).is_some();
                 if is_new && self.state.needs(&body.needed) && is_there() {
                     report.bodies.push(body.clone());
                 }

@@ -1,13 +1,13 @@
-//! When a snapshot is written, and which segments of the log stay in use.
+//! When a snapshot is written.
 
-use std::collections::BTreeSet;
 use std::mem;
 
 use kew_engine::{Snapshot, SnapshotPages, SnapshotParts};
-use kew_log::{LogPosition, PageContent, PageNumber, PlannedSnapshot, SnapshotContent};
+use kew_log::{PageContent, PageNumber, PlannedSnapshot, SnapshotContent};
 use kew_planted::{Seam, alter};
 
 use super::Partition;
+use super::live::Live;
 use super::replaying::to_engine;
 
 /// How much more than the log a snapshot may write that is due by effects. Less would make a start longer if small changes
@@ -95,11 +95,11 @@ impl<T> Partition<T> {
     /// Writes a snapshot if one is due and none is on its way to the disk. The partition calls this itself after each
     /// commit.
     pub fn snapshot_if_due(&mut self) {
-        let may_begin = self.snapshot_retry_at.has_passed(self.now.boot)
+        let may_begin = self.log.snapshots().retry_at.has_passed(self.now.boot)
             && self.is_snapshot_possible()
             && self.lets_snapshot_begin();
         if self.is_snapshot_due() && may_begin {
-            self.snapshot_with(self.live_segments());
+            self.begin_snapshot();
         }
     }
 
@@ -147,7 +147,7 @@ impl<T> Partition<T> {
     /// gathered, the rest of that is gathered now.
     pub fn snapshot(&mut self) {
         if self.is_snapshot_possible() {
-            self.snapshot_with(self.live_segments());
+            self.begin_snapshot();
         }
         self.gather(u64::MAX);
     }
@@ -166,29 +166,19 @@ impl<T> Partition<T> {
         !self.stopped && !snapshots.is_under_way && snapshots.bytes_since > 0
     }
 
-    pub(super) fn snapshot_with(&mut self, mut live: BTreeSet<LogPosition>) {
-        alter(Seam::SnapshotBegun, &mut live);
-        match self.log.begin_snapshot(live) {
+    pub(super) fn begin_snapshot(&mut self) {
+        // The log notes how much the snapshot may take on a full disk.
+        self.keep_for_draining();
+        match (self.log).begin_snapshot(&Live::for_snapshot(&self.state)) {
             Ok(false) => return,
             Ok(true) => {}
             Err(error) => panic!("a snapshot was refused while none is under way: {error}"),
         }
-        self.bound_snapshot();
         self.effects.begun();
         self.measured.snapshot_begun();
         self.snapshot_begun_at = self.now.boot;
         self.state.begin_snapshot();
         self.gather(self.options.gather_steps);
-    }
-
-    /// Notes the most that the snapshot may take that is begun, if it is written on a full disk.
-    fn bound_snapshot(&mut self) {
-        self.keep_for_draining();
-        let bytes_max = self.log.drained_snapshot_bytes_max();
-        self.snapshot_bound_bytes = match self.is_full() {
-            true => bytes_max.min(self.log.reserved_for_bytes()),
-            false => bytes_max,
-        };
     }
 
     /// Whether a snapshot is being gathered: each turn gathers a piece.
@@ -218,19 +208,5 @@ impl<T> Partition<T> {
         let rest_ms = (took_us / 1000).saturating_mul(REST_FACTOR);
         self.snapshots_rest_until = now.plus_ms(rest_ms.min(REST_MS_MAX));
         self.last_snapshot_bytes = self.log.snapshots().written_bytes.unwrap_or_default();
-        let anew_bytes = self.log.anew_size_bytes();
-        debug_assert!(
-            anew_bytes.is_none_or(|bytes| bytes <= self.snapshot_bound_bytes),
-            "what is reserved bounds a snapshot with all pages anew: {anew_bytes:?} and {}",
-            self.snapshot_bound_bytes
-        );
-    }
-
-    /// The first positions of the segments with bodies that are still needed. A unit in which bytes are counted may lie
-    /// in two segments: then it keeps both.
-    pub(super) fn live_segments(&self) -> BTreeSet<LogPosition> {
-        let segments = self.log.segments();
-        let live = segments.filter(|segment| self.state.is_any_live_in(segment.records()));
-        live.map(|segment| segment.first).collect()
     }
 }

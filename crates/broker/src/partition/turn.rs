@@ -112,7 +112,7 @@ impl<T> Partition<T> {
             return TurnEnd::WaitForMemory;
         }
         self.keep_for_draining();
-        let (reservation, space) = match self.reserve(boot, commands) {
+        let (reservation, space) = match self.reserve(commands) {
             Ok(reserved) => reserved,
             Err(WaitForJob) => return TurnEnd::WaitForJob,
         };
@@ -414,8 +414,7 @@ impl<T> Partition<T> {
             return;
         };
         if !batch.builder.is_empty() {
-            let size_bytes = batch.builder.len_bytes() as u64;
-            self.note_appended(size_bytes, batch.moved);
+            self.note_appended(&batch.builder);
         }
         if let Err(error) = self.log.append(reservation, batch.builder) {
             // The state has moved on without the log. This is a bug, and no answer may leave the partition.

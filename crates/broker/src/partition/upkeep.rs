@@ -1,55 +1,27 @@
-//! Periodic work of a partition, which needs no command: marks, and making space on a full disk.
+//! Periodic work of a partition, which needs no command: marks, and what the log needs for its space.
 
-use std::collections::BTreeSet;
-
-use kew_log::{BootTime, LogPosition};
+use kew_log::{BootTime, Tidied};
 
 use super::Partition;
+use super::live::Live;
 use crate::Due;
 
 /// After this long without a command, the log's end is marked as durable.
 const IDLE_BEFORE_MARK_MS: u64 = 100;
 
-/// How often the log tries again on a full disk.
-pub(super) const SPACE_RETRY_INTERVAL_MS: u64 = 1000;
+/// After this long without a command a partition is idle: its log has time to free little space, too.
+const IDLE_MS: u64 = 1000;
 
-/// The same interval while two snapshots would free something.
-const SPACE_FREED_INTERVAL_MS: u64 = 250;
-
-/// How soon jobs are tried again that had no file descriptor.
-const OPENING_RETRY_INTERVAL_MS: u64 = 100;
-
-/// Snapshots that only make space are written for at most a tenth of the time, at 250 MB a second. Whether they would
-/// free anything is looked at more often: that takes microseconds, because the bytes that are still needed are counted.
-const MAKE_SPACE_BYTES_PER_MS: u64 = 25_000;
+/// How soon is read again when there was no file descriptor.
+const READING_RETRY_INTERVAL_MS: u64 = 100;
 
 impl<T> Partition<T> {
     /// Carries out what is due by now. `is_idle` says that the turn has no commands.
     pub(super) fn keep_up(&mut self, now: BootTime, is_idle: bool) {
-        if self.space_retry_at.is_some_and(|at| at.has_passed(now)) {
-            self.log.retry_prepare();
-            let interval_ms = self.writing_interval_ms();
-            // Drained messages make the next snapshot smaller: do not wait for the interval that was computed
-            // before.
-            self.make_space_at = self.make_space_at.min(now.plus_ms(interval_ms));
-            let live = self.live_segments();
-            let can_free = self.log.can_free_segments(&live);
-            let is_wanted = can_free || self.log.snapshots().failed.is_some();
-            // With no room at all, nothing else can go on.
-            if is_wanted && (self.is_without_room || self.make_space_at.has_passed(now)) {
-                self.make_space(live, can_free);
-                self.make_space_at = now.plus_ms(interval_ms);
-            }
-            let retry_ms = match can_free {
-                true => SPACE_FREED_INTERVAL_MS,
-                false => SPACE_RETRY_INTERVAL_MS,
-            };
-            self.space_retry_at = Some(now.plus_ms(retry_ms));
-        }
-        self.maintain(now);
-        if self.opening_retry_at.is_some_and(|at| at.has_passed(now)) {
-            self.opening_retry_at = None;
-            self.log.retry_opening();
+        self.tidy(now);
+        self.evacuate(now);
+        if self.reading_retry_at.is_some_and(|at| at.has_passed(now)) {
+            self.reading_retry_at = None;
         }
         self.avoid_damage();
         if !is_idle {
@@ -61,33 +33,30 @@ impl<T> Partition<T> {
         }
     }
 
-    /// Frees the space of drained messages, which takes two snapshots behind them. The beat makes the second
-    /// snapshot differ from the first.
-    fn make_space(&mut self, live: BTreeSet<LogPosition>, can_free: bool) {
-        if self.is_snapshot_possible() {
-            self.snapshot_with(live);
+    /// Lets the log see to its space, and does what it needs for that.
+    fn tidy(&mut self, now: BootTime) {
+        let is_idle = self.active_at.plus_ms(IDLE_MS).has_passed(now);
+        let Tidied {
+            wants_snapshot,
+            wants_size,
+            excess_per_mille,
+            victim,
+        } = self.log.tidy(now, &Live::of(&self.state), is_idle);
+        self.evacuation.begin(excess_per_mille, victim);
+        if wants_size {
+            // A purge has made the state smaller at once, and no growth is a reason to measure it.
+            self.measured.forget();
+            self.keep_for_draining();
         }
-        if can_free {
-            self.log.beat();
-        }
-    }
-
-    /// How long writing snapshots must rest, to take at most a tenth of the time.
-    pub(super) fn writing_interval_ms(&self) -> u64 {
-        self.log.drained_snapshot_bytes_max() / MAKE_SPACE_BYTES_PER_MS
-    }
-
-    /// Notes whether a job had no file descriptor.
-    pub(super) fn note_descriptors(&mut self) {
-        if self.log.is_short_of_descriptors() {
-            self.retry_opening();
+        if wants_snapshot {
+            self.begin_snapshot();
         }
     }
 
-    /// Tries again soon what had no file descriptor.
-    pub(super) fn retry_opening(&mut self) {
-        let at = self.now.boot.plus_ms(OPENING_RETRY_INTERVAL_MS);
-        self.opening_retry_at.get_or_insert(at);
+    /// Lets reads rest for a short while: there was no file descriptor, for one of them or for a job of the log.
+    pub(super) fn retry_reading(&mut self) {
+        let at = self.now.boot.plus_ms(READING_RETRY_INTERVAL_MS);
+        self.reading_retry_at.get_or_insert(at);
     }
 
     fn mark_at(&self) -> BootTime {
@@ -113,9 +82,9 @@ impl<T> Partition<T> {
             mark,
             self.loads.rests.retry_at(),
             is_rest_over.then_some(self.now.boot),
-            self.space_retry_at,
-            self.opening_retry_at,
-            self.maintenance.next_wake(),
+            self.log.next_wake(),
+            self.reading_retry_at,
+            self.evacuation.step_at(),
             busy,
             self.next_warming(),
             ready,

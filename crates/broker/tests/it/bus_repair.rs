@@ -566,7 +566,7 @@ fn a_queue_whose_name_is_taken_is_kept_under_another_one() {
     driver.send("last", 30..31);
     driver.snapshot();
     let log = driver.bench.partition.log();
-    let (end, segment) = (log.end(), log.segments().last().unwrap());
+    let (end, segment) = (log.end(), log.files().unwrap().segments().last().unwrap());
     driver.ask(BusCommand::DeleteQueue { queue: name(PLAIN) });
     driver.create(PLAIN, false);
     driver.send(PLAIN, 40..50);

@@ -76,7 +76,10 @@ fn a_damaged_copy_that_a_load_finds_is_replaced_at_once() {
     assert!(matches!(w.answers.as_slice(), [(_, Ok(_))]));
     settle(&mut w);
     let partition = &w.driver.partition;
-    assert!(!partition.log().has_file(COPY), "the pair is gone");
+    assert!(
+        !partition.log().files().unwrap().has_file(COPY),
+        "the pair is gone"
+    );
     assert_eq!(partition.scrub_report().places, []);
     assert_eq!(partition.scrub_report().unreadable_pages, 0);
     assert_eq!(partition.state().resident().cold_runs, 2);

@@ -15,7 +15,7 @@ const SEGMENT_BYTES: u64 = 64 * 1024;
 const TURNS_MAX: usize = 400;
 
 pub(crate) fn space(driver: &Driver) -> LogSpace {
-    driver.partition.log().space()
+    driver.partition.log().files().unwrap().space()
 }
 
 fn bytes_max(driver: &Driver) -> u64 {

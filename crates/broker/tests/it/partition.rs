@@ -423,7 +423,7 @@ fn messages_expire_on_a_full_disk_and_make_space() {
 fn a_drained_disk_frees_space_while_idle() {
     let mut driver = Driver::new();
     driver.rest();
-    while !driver.partition.log().space().has_ballast {
+    while !driver.partition.log().files().unwrap().space().has_ballast {
         driver.rest();
     }
     driver
@@ -444,7 +444,10 @@ fn a_drained_disk_frees_space_while_idle() {
         driver.rest();
     }
     assert!(!driver.partition.is_out_of_space());
-    assert!(driver.partition.log().space().has_ballast, "for next time");
+    assert!(
+        driver.partition.log().files().unwrap().space().has_ballast,
+        "for next time"
+    );
     driver.ask(send(body)).unwrap();
     // If there is nothing to free, snapshots do not repeat without end.
     let end = driver.partition.log().end();
@@ -584,7 +587,12 @@ fn a_large_full_disk_is_walked_seldom_and_still_freed_under_load() {
         if (was_draining || log.limits().full.is_some()) && snapshots.last().unwrap().1 != newest {
             snapshots.push((driver.now, newest));
         }
-        least_bytes = log.drained_snapshot_bytes_max().min(least_bytes);
+        least_bytes = log
+            .files()
+            .unwrap()
+            .space()
+            .snapshot_bytes_max
+            .min(least_bytes);
     }
     assert!(sent > 100, "{sent} messages had room in 5 s");
     // At 25 bytes per microsecond.
@@ -608,7 +616,15 @@ fn a_large_full_disk_is_walked_seldom_and_still_freed_under_load() {
 #[test]
 fn a_partition_that_never_rests_makes_its_snapshots() {
     let mut driver = Driver::new();
-    let first = driver.partition.log().segments().next().unwrap().number;
+    let first = driver
+        .partition
+        .log()
+        .files()
+        .unwrap()
+        .segments()
+        .next()
+        .unwrap()
+        .number;
     for _ in 0..200 {
         driver.ask(send("x".repeat(2000))).unwrap();
         let answer = driver.ask(receive(1)).unwrap();
@@ -620,10 +636,10 @@ fn a_partition_that_never_rests_makes_its_snapshots() {
     let log = driver.partition.log();
     assert!(log.snapshots().last.is_some());
     assert!(
-        log.segments().next().unwrap().number > first,
+        log.files().unwrap().segments().next().unwrap().number > first,
         "no segment was retired"
     );
-    assert!(log.segments().count() <= 4);
+    assert!(log.files().unwrap().segments().count() <= 4);
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn quiet() -> Driver {
 fn filled() -> (Driver, u64) {
     let mut driver = quiet();
     let mut number = 0;
-    while driver.partition.log().segments().count() < 4 {
+    while driver.partition.log().files().unwrap().segments().count() < 4 {
         driver.ask(send(body(number))).unwrap();
         number += 1;
         assert!(number < 10_000, "segments do not fill");
@@ -230,7 +230,7 @@ fn a_damaged_page_is_written_again_at_once() {
         assert!(!inspect(&driver.storage).unwrap().damage.is_empty());
         let report = scrub(&mut driver);
         assert_eq!(report.places, [], "copies {copies:?}");
-        assert!(driver.partition.log().replays_from() > Some(newest));
+        assert!(driver.partition.log().files().unwrap().replays_from() > Some(newest));
         assert_eq!(inspect(&driver.storage).unwrap().damage, []);
         let mut driver = driver.reopened();
         let expected: Vec<u64> = (0..=count).collect();
@@ -269,7 +269,16 @@ fn damage_that_a_start_finds_is_written_again_at_once() {
         for _ in 0..5 {
             driver.rest();
         }
-        assert!(driver.partition.log().replays_from().is_some(), "{damaged}");
+        assert!(
+            driver
+                .partition
+                .log()
+                .files()
+                .unwrap()
+                .replays_from()
+                .is_some(),
+            "{damaged}"
+        );
         assert_eq!(inspect(&driver.storage).unwrap().damage, [], "{damaged}");
         let settled = driver.partition.log().snapshots().last;
         for _ in 0..5 {
@@ -365,7 +374,7 @@ fn a_damaged_session_state_is_listed() {
         state: Some(body(77).into()),
     };
     driver.ask(Command::Bus(set)).unwrap();
-    while driver.partition.log().segments().count() < 4 {
+    while driver.partition.log().files().unwrap().segments().count() < 4 {
         driver.ask(send(body(0))).unwrap();
     }
     let places = find(&driver.storage, "segment-", body(77).as_bytes());
@@ -415,7 +424,7 @@ fn a_damaged_body_of_many_copies_is_read_once_and_listed_for_each() {
             .ask(Command::Bus(BusCommand::Send { queue, messages }))
             .unwrap();
     }
-    while driver.partition.log().segments().count() < 4 {
+    while driver.partition.log().files().unwrap().segments().count() < 4 {
         driver.ask(send(body(0))).unwrap();
     }
     snapshot(&mut driver);

@@ -39,7 +39,7 @@ fn damaged(numbers: &[u64]) -> FaultyStorage {
         let sends = numbers.iter().map(|number| send(body(*number)));
         assert!(ask_all(&mut driver, sends).iter().all(Result::is_ok));
     }
-    assert!(driver.partition.log().segments().count() > 2);
+    assert!(driver.partition.log().files().unwrap().segments().count() > 2);
     snapshot(&mut driver);
     driver.ask(create_named("another")).unwrap();
     snapshot(&mut driver);

@@ -152,6 +152,10 @@ fn refused(error: BackupRefused) -> Failure {
             "the disk of the data directory is full, and a backup would keep files that can be removed; free \
              space on the disk, then try again",
         ),
+        BackupRefused::Log(BeginBackupError::NoFiles) => Failure::new(
+            "unsupported",
+            "the server keeps its messages in memory and has no files to back up; start it with a data directory",
+        ),
         BackupRefused::Log(BeginBackupError::Ended(_)) | BackupRefused::Stopped => Failure::new(
             "stopped",
             "the server has stopped; start it again, or back up its data directory without it",

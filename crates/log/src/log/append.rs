@@ -48,6 +48,8 @@ impl SegmentLog {
         if batch.has_bodies() {
             self.note_bodies();
         }
+        self.note_moved(batch.moved());
+        self.tidying.look_soon();
         let position = self.end;
         let time_ms = batch.time_ms();
         let mut buffer = batch.into_buffer();

@@ -27,6 +27,9 @@ pub enum BeginBackupError {
     /// Every file that can be removed is needed as space.
     #[error("the disk is full")]
     Full,
+    /// The log has no files to copy.
+    #[error("the log has no files")]
+    NoFiles,
     /// The log has stopped.
     #[error(transparent)]
     Ended(#[from] LogEnd),

@@ -97,6 +97,7 @@ impl SegmentLog {
             // Each of them holds until all is drained.
             false => bytes_max.min(self.drain.reserved_for_bytes),
         };
+        self.size_is_known();
     }
 
     /// The most that a snapshot takes on a full disk, now and until all is drained.
@@ -108,10 +109,15 @@ impl SegmentLog {
         })
     }
 
-    /// The least of that since the log began to drain, or was opened. No snapshot takes more until it does not drain any
-    /// more.
-    pub fn reserved_for_bytes(&self) -> u64 {
-        self.drain.reserved_for_bytes
+    /// The most that a snapshot takes that is begun now. On a full disk, none takes more than the least of that since the log
+    /// began to drain, or was opened. `None` if the size of the state is not known.
+    pub(super) fn snapshot_bytes_max(&self) -> Option<u64> {
+        self.drain.state.as_ref()?;
+        let bytes_max = self.drained_snapshot_bytes_max();
+        Some(match self.drain.is_draining {
+            true => bytes_max.min(self.drain.reserved_for_bytes),
+            false => bytes_max,
+        })
     }
 
     /// What the log takes, which is less while the disk is full.

@@ -27,7 +27,7 @@ pub struct SegmentSpan {
 }
 
 /// Counts for metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogSpace {
     /// Segments in use, including the active one.
     pub segments: usize,
@@ -47,6 +47,8 @@ pub struct LogSpace {
     pub pages_bytes: u64,
     /// Size of all files: segments, snapshots, pages, and what is reserved for a full disk.
     pub disk_bytes: u64,
+    /// The most that a snapshot takes on a full disk, as far as the size of the state is known.
+    pub snapshot_bytes_max: u64,
     /// What the last snapshot since the open has written, with its pages.
     pub snapshot_size_bytes: Option<u64>,
     /// The room in the active segment.
@@ -101,19 +103,14 @@ impl SegmentLog {
 
     /// Counts of the log, for metrics.
     pub fn space(&self) -> LogSpace {
-        let successor = match &self.successor {
-            Successor::Ready(segment) => segment.header.capacity_bytes,
-            _ => 0,
-        };
-        let segments = self.segments.values().chain(&self.passed);
         let recycled = self.recycled.iter();
-        let used_bytes = segments.map(|s| s.header.capacity_bytes).sum::<u64>() + successor;
+        let used_bytes = self.used_bytes();
         let size_bytes = used_bytes + recycled.map(|r| r.capacity_bytes).sum::<u64>();
         let pages_bytes = self.pages.size_bytes();
         let others_bytes = self.reclaim.snapshots_size_bytes() + pages_bytes + self.ballast_bytes();
         LogSpace {
             segments: self.segments.len(),
-            is_prepared: successor > 0,
+            is_prepared: self.prepared_bytes() > 0,
             is_full: self.is_draining(),
             recycled: self.recycled.len(),
             has_ballast: self.ballast_bytes() > 0 && self.is_ballast_whole(),
@@ -121,9 +118,24 @@ impl SegmentLog {
             used_bytes,
             pages_bytes,
             disk_bytes: size_bytes + others_bytes,
+            snapshot_bytes_max: self.drained_snapshot_bytes_max(),
             snapshot_size_bytes: self.reclaim.snapshot_size_bytes,
             active_room_bytes: self.active_room_bytes(),
             recent_bytes: self.recent.held_bytes(),
+        }
+    }
+
+    /// The size of all segments in use and of the prepared one.
+    pub(super) fn used_bytes(&self) -> u64 {
+        let segments = self.segments.values().chain(&self.passed);
+        let sizes = segments.map(|segment| segment.header.capacity_bytes);
+        sizes.sum::<u64>() + self.prepared_bytes()
+    }
+
+    fn prepared_bytes(&self) -> u64 {
+        match &self.successor {
+            Successor::Ready(segment) => segment.header.capacity_bytes,
+            Successor::Wanted | Successor::Preparing { .. } | Successor::NoSpace => 0,
         }
     }
 

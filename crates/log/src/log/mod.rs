@@ -15,6 +15,7 @@ mod reclaim;
 mod room;
 mod scrub;
 mod seam;
+mod tidy;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,6 +37,7 @@ use drain::Drain;
 pub use inventory::{LogSpace, SegmentSpan};
 use prepare::Successor;
 use reclaim::Reclaim;
+use tidy::Tidying;
 
 /// One writer's log: batches go in, become durable in order, and are replayed by the next open.
 pub struct SegmentLog {
@@ -76,7 +78,7 @@ pub struct SegmentLog {
 
     successor: Successor,
     recycled: Vec<Recycled>,
-    /// A job had no file descriptor. No such job is created until the owner says so.
+    /// A job had no file descriptor. No such job is created for a while.
     is_short_of_descriptors: bool,
     /// There was no space for a segment of the ordinary size.
     prepare_smallest: bool,
@@ -86,6 +88,7 @@ pub struct SegmentLog {
 
     reclaim: Reclaim,
     pages: PageStore,
+    tidying: Tidying,
 }
 
 impl SegmentLog {
@@ -184,6 +187,7 @@ impl SegmentLog {
                 bytes_since_snapshot,
             ),
             pages,
+            tidying: Tidying::default(),
         };
         (log, recovery)
     }
@@ -231,6 +235,7 @@ impl SegmentLog {
     /// Takes the outcome of a job.
     pub fn complete(&mut self, outcome: JobOutcome) -> Result<(), LogEnd> {
         self.check_ended()?;
+        let durable_before = self.durable;
         let failure = match outcome.0 {
             Outcome::Commit(result) => self.commit_done(result),
             Outcome::Prepare(prepared) => {
@@ -248,22 +253,20 @@ impl SegmentLog {
         if let Some(failure) = failure {
             self.ended = Some(LogEnd::Failed(failure));
         }
-        self.check_ended()
+        self.check_ended()?;
+        if self.is_short_of_descriptors {
+            self.tidying.rest_without_descriptors();
+        }
+        if self.durable == durable_before {
+            // Files have come or gone.
+            self.tidying.look_soon();
+        }
+        Ok(())
     }
 
     /// Makes the log try again to prepare a segment and its ballast, after the disk was full.
     pub fn retry_prepare(&mut self) {
         self.try_to_end_draining();
-    }
-
-    /// Whether a job had no file descriptor. Such jobs wait for [`retry_opening`](Self::retry_opening).
-    pub fn is_short_of_descriptors(&self) -> bool {
-        self.is_short_of_descriptors
-    }
-
-    /// Lets jobs that need a file descriptor be tried again.
-    pub fn retry_opening(&mut self) {
-        self.is_short_of_descriptors = false;
     }
 
     fn retry_ballast(&mut self) {
@@ -299,7 +302,10 @@ impl SegmentLog {
             None if self.is_draining() => LogState::Full,
             None => LogState::Ready,
         };
-        LogHealth { state }
+        LogHealth {
+            state,
+            is_short_of_descriptors: self.is_short_of_descriptors,
+        }
     }
 
     /// Whether something is staged that no commit has taken yet.

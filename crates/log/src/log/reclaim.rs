@@ -12,7 +12,7 @@ use crate::pages::{PageStore, SnapshotContent, SnapshotForm};
 use crate::segment::{Recycled, Segment};
 use crate::snapshot::{SnapshotError, SnapshotHeader};
 use crate::storage::IoFailure;
-use crate::{BeginSnapshotError, LogPosition, SnapshotStatus};
+use crate::{BeginSnapshotError, LiveBytes, LogPosition, SnapshotStatus};
 
 /// Two snapshots are kept, so that damage to one does not lose the log.
 const SNAPSHOTS_KEPT: usize = 2;
@@ -47,6 +47,8 @@ struct PendingSnapshot {
     live: BTreeSet<LogPosition>,
     /// The bytes counted when the snapshot was begun. Counted again if it cannot be written.
     bytes_before: u64,
+    /// The most that it takes on a full disk, if that is known. Checked in tests.
+    bytes_max: Option<u64>,
     /// `None` until all of it is gathered, and while the job is under way.
     content: Option<Box<dyn SnapshotContent>>,
 }
@@ -182,21 +184,25 @@ impl SegmentLog {
     /// one. Its content may follow later, when more was appended: see [`SegmentLog::write_snapshot`]. What lies before the
     /// end need not be durable yet: the job waits until it is, and if the log stops before, there is no snapshot.
     ///
-    /// `live` are the first positions of the segments with bodies that are still needed. Every other segment is
-    /// removed once two snapshots lie behind it.
-    pub fn begin_snapshot(
-        &mut self,
-        live: BTreeSet<LogPosition>,
-    ) -> Result<bool, BeginSnapshotError> {
+    /// A segment without live bytes is removed once two snapshots lie behind it.
+    pub fn begin_snapshot(&mut self, live: &dyn LiveBytes) -> Result<bool, BeginSnapshotError> {
         self.check_ended()?;
         if self.reclaim.pending.is_some() {
             return Err(BeginSnapshotError::Busy);
         }
-        let position = self.end;
-        if self.reclaim.snapshots.last() == Some(&position) {
-            self.retire_before_snapshots(&live);
-            return Ok(false);
+        let live = self.live_segments(live);
+        let is_new = self.reclaim.snapshots.last() != Some(&self.end);
+        match is_new {
+            true => self.begin_snapshot_here(live),
+            false => self.retire_before_snapshots(&live),
         }
+        self.snapshot_is_begun();
+        Ok(is_new)
+    }
+
+    /// `live` are the first positions of the segments with bodies that are still needed.
+    fn begin_snapshot_here(&mut self, live: BTreeSet<LogPosition>) {
+        let position = self.end;
         self.reclaim.pending = Some(PendingSnapshot {
             header: SnapshotHeader {
                 log: self.id,
@@ -211,9 +217,9 @@ impl SegmentLog {
             },
             live,
             bytes_before: std::mem::take(&mut self.reclaim.bytes_since_snapshot),
+            bytes_max: self.snapshot_bytes_max(),
             content: None,
         });
-        Ok(true)
     }
 
     /// Gives the content of the snapshot that was begun: the state at the position at which it was begun. A job
@@ -228,7 +234,7 @@ impl SegmentLog {
     pub fn snapshot(
         &mut self,
         content: impl SnapshotContent + 'static,
-        live: BTreeSet<LogPosition>,
+        live: &dyn LiveBytes,
     ) -> Result<bool, BeginSnapshotError> {
         let is_begun = self.begin_snapshot(live)?;
         if is_begun {
@@ -246,18 +252,20 @@ impl SegmentLog {
             bytes_since: reclaim.bytes_since_snapshot,
             is_under_way: reclaim.pending.is_some(),
             failed: reclaim.snapshot_error.as_ref(),
+            retry_at: self.tidying.snapshot_retry_at(),
         }
     }
 
-    /// Whether two more snapshots would free segments. `live` are the first positions of the segments with bodies that
-    /// are still needed.
-    pub fn can_free_segments(&self, live: &BTreeSet<LogPosition>) -> bool {
-        !self.unneeded(self.end, live).is_empty()
+    /// Whether two more snapshots would free segments.
+    pub fn can_free_segments(&self, live: &dyn LiveBytes) -> bool {
+        !self
+            .unneeded(self.end, &self.live_segments(live))
+            .is_empty()
     }
 
     /// The size of the segments that two more snapshots would free. `live` are the first positions of the segments with
     /// bodies that are still needed.
-    pub fn freeable_bytes(&self, live: &BTreeSet<LogPosition>) -> u64 {
+    pub(super) fn freeable_bytes(&self, live: &BTreeSet<LogPosition>) -> u64 {
         let firsts = self.unneeded(self.end, live).into_iter();
         let segments = firsts.filter_map(|first| self.segments.get(&first));
         segments.map(|segment| segment.header.capacity_bytes).sum()
@@ -265,7 +273,7 @@ impl SegmentLog {
 
     /// Removes files that are kept for reuse, until so many are left: first those that were made for a large batch, then
     /// the smallest. Returns whether there were more.
-    pub fn trim_recycled(&mut self, kept: usize) -> bool {
+    pub(super) fn trim_recycled(&mut self, kept: usize) -> bool {
         let largest_bytes = self.options.segment_size_max_bytes;
         let is_usual = |recycled: &Recycled| recycled.capacity_bytes <= largest_bytes;
         self.recycled
@@ -353,6 +361,19 @@ impl SegmentLog {
             .retain(|damaged| *damaged != position);
         self.retire_before_snapshots(&pending.live);
         self.reclaim.live = Some(pending.live);
+        if cfg!(debug_assertions) {
+            self.check_bound(pending.bytes_max);
+        }
+    }
+
+    /// What is reserved bounds a snapshot with all pages anew.
+    fn check_bound(&self, bytes_max: Option<u64>) {
+        if let (Some(bytes_max), Some(anew_bytes)) = (bytes_max, self.anew_size_bytes()) {
+            assert!(
+                anew_bytes <= bytes_max,
+                "a snapshot with all pages anew takes {anew_bytes} bytes, and {bytes_max} are reserved"
+            );
+        }
     }
 
     fn snapshot_failed(&mut self, error: SnapshotError, took_ballast: bool) -> Option<IoFailure> {
@@ -366,11 +387,13 @@ impl SegmentLog {
                 }
                 self.begin_draining();
                 self.reclaim.snapshot_error = Some(failure);
+                self.tidying.snapshot_failed();
                 None
             }
             SnapshotError::Unfinished(failure) if failure.is_no_descriptor() => {
                 self.is_short_of_descriptors = true;
                 self.reclaim.snapshot_error = Some(failure);
+                self.tidying.snapshot_failed();
                 None
             }
             SnapshotError::Unfinished(failure) | SnapshotError::Unsure(failure) => Some(failure),

@@ -20,8 +20,16 @@ impl SegmentLog {
     /// reserves.
     pub fn reserve(&mut self, need: Need) -> Result<Reservation, ReserveError> {
         match need.urgency {
-            Urgency::Grow => self.reserve_to_grow(need.size_bytes),
-            Urgency::Free => self.reserve_to_free(need.size_bytes),
+            Urgency::Grow => {
+                let reserved = self.reserve_to_grow(need.size_bytes);
+                self.tidying.note_growth(&reserved);
+                reserved
+            }
+            Urgency::Free => {
+                let reserved = self.reserve_to_free(need.size_bytes);
+                self.tidying.note_freeing(&reserved);
+                reserved
+            }
         }
     }
 

@@ -1,13 +1,12 @@
 //! The segment log as its owner has it. Each method is one of the log's own.
 
-use std::collections::BTreeSet;
-
 use super::{BeginBackupError, LogSpace, PinId, SegmentLog, SegmentSpan};
 use crate::pages::{PagesRead, PagesToRead, SnapshotContent, ToDrain};
 use crate::{
-    AppendError, BackupPlan, BatchBuilder, BeginSnapshotError, Body, BodyLocation, Job, JobOutcome,
-    LocalLog, LogEnd, LogFiles, LogHealth, LogLimits, LogPosition, LogUpkeep, Need, OwnedLog,
-    PageNumber, Reservation, ReserveError, Scrub, ScrubCursor, SnapshotStatus,
+    AppendError, BackupPlan, BatchBuilder, BeginSnapshotError, Body, BodyLocation, BootTime, Job,
+    JobOutcome, LiveBytes, LocalLog, LogEnd, LogFiles, LogHealth, LogLimits, LogPosition, Need,
+    OwnedLog, PageNumber, Reservation, ReserveError, Scrub, ScrubCursor, SnapshotStatus, Tidied,
+    VictimEnd,
 };
 
 impl LocalLog for SegmentLog {
@@ -27,7 +26,7 @@ impl LocalLog for SegmentLog {
         self.complete(outcome)
     }
 
-    fn begin_snapshot(&mut self, live: BTreeSet<LogPosition>) -> Result<bool, BeginSnapshotError> {
+    fn begin_snapshot(&mut self, live: &dyn LiveBytes) -> Result<bool, BeginSnapshotError> {
         self.begin_snapshot(live)
     }
 
@@ -37,6 +36,18 @@ impl LocalLog for SegmentLog {
 
     fn snapshots(&self) -> SnapshotStatus<'_> {
         self.snapshots()
+    }
+
+    fn tidy(&mut self, now: BootTime, live: &dyn LiveBytes, is_idle: bool) -> Tidied {
+        self.tidy(now, live, is_idle)
+    }
+
+    fn end_victim(&mut self, end: VictimEnd) {
+        self.end_victim(end)
+    }
+
+    fn next_wake(&self) -> Option<BootTime> {
+        self.next_wake()
     }
 
     fn keep_for_draining(&mut self, state: ToDrain) {
@@ -61,6 +72,14 @@ impl LocalLog for SegmentLog {
 
     fn end_read(&mut self, read: PagesRead) {
         self.end_read(read)
+    }
+
+    fn files(&self) -> Option<&dyn LogFiles> {
+        Some(self)
+    }
+
+    fn files_mut(&mut self) -> Option<&mut dyn LogFiles> {
+        Some(self)
     }
 }
 
@@ -137,51 +156,5 @@ impl LogFiles for SegmentLog {
 
     fn segments(&self) -> Box<dyn Iterator<Item = SegmentSpan> + '_> {
         Box::new(self.segments())
-    }
-}
-
-impl LogUpkeep for SegmentLog {
-    fn retry_prepare(&mut self) {
-        self.retry_prepare()
-    }
-
-    fn is_short_of_descriptors(&self) -> bool {
-        self.is_short_of_descriptors()
-    }
-
-    fn retry_opening(&mut self) {
-        self.retry_opening()
-    }
-
-    fn trim_recycled(&mut self, kept: usize) -> bool {
-        self.trim_recycled(kept)
-    }
-
-    fn shrink_ballast(&mut self) -> bool {
-        self.shrink_ballast()
-    }
-
-    fn can_free_segments(&self, live: &BTreeSet<LogPosition>) -> bool {
-        self.can_free_segments(live)
-    }
-
-    fn freeable_bytes(&self, live: &BTreeSet<LogPosition>) -> u64 {
-        self.freeable_bytes(live)
-    }
-
-    fn segment_of(&self, record: LogPosition) -> Option<SegmentSpan> {
-        self.segment_of(record)
-    }
-
-    fn drained_snapshot_bytes_max(&self) -> u64 {
-        self.drained_snapshot_bytes_max()
-    }
-
-    fn reserved_for_bytes(&self) -> u64 {
-        self.reserved_for_bytes()
-    }
-
-    fn anew_size_bytes(&self) -> Option<u64> {
-        self.anew_size_bytes()
     }
 }

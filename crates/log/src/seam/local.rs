@@ -1,16 +1,14 @@
 //! A log as one machine has it.
 
-use std::collections::BTreeSet;
-
 use thiserror::Error;
 
-use super::{LogFiles, LogUpkeep};
+use super::{BootTime, LiveBytes, LogFiles, Tidied, VictimEnd};
 use crate::pages::{PagesRead, PagesToRead, SnapshotContent, ToDrain};
 use crate::storage::IoFailure;
 use crate::{Body, BodyLocation, Job, JobOutcome, LogEnd, LogPosition, PageNumber};
 
 /// Bodies, snapshots and pages of this copy of a log. Nothing here blocks: what blocks is a [`Job`].
-pub trait LocalLog: LogFiles + LogUpkeep + Send {
+pub trait LocalLog: Send {
     /// Everything before this position is durable. It moves in [`complete`](Self::complete) alone, and never back.
     fn durable(&self) -> LogPosition;
 
@@ -27,15 +25,27 @@ pub trait LocalLog: LogFiles + LogUpkeep + Send {
 
     /// Begins a snapshot of the state at the log's end. Returns false if nothing was appended since the last one.
     ///
-    /// `live` are the first positions of the segments with bodies that are still needed. Every other segment goes once
-    /// two snapshots lie behind it.
-    fn begin_snapshot(&mut self, live: BTreeSet<LogPosition>) -> Result<bool, BeginSnapshotError>;
+    /// What has no live bytes goes once two snapshots lie behind it.
+    fn begin_snapshot(&mut self, live: &dyn LiveBytes) -> Result<bool, BeginSnapshotError>;
 
     /// Gives the content of the snapshot that was begun: the state at the position at which it was begun.
     fn write_snapshot(&mut self, content: Box<dyn SnapshotContent>);
 
     /// The snapshots.
     fn snapshots(&self) -> SnapshotStatus<'_>;
+
+    /// Tries again what had no space or no file descriptor, gives back space that is not needed, and says what the owner
+    /// is to do for more. It is called in each turn, before [`reserve`](super::OwnedLog::reserve), and does nothing
+    /// before it is due.
+    ///
+    /// `is_idle` says that there were no commands for a while: then there is time to free little space, too.
+    fn tidy(&mut self, now: BootTime, live: &dyn LiveBytes, is_idle: bool) -> Tidied;
+
+    /// Notes how emptying the victim has ended that [`tidy`](Self::tidy) has named.
+    fn end_victim(&mut self, end: VictimEnd);
+
+    /// When [`tidy`](Self::tidy) has something to do, if nothing else happens.
+    fn next_wake(&self) -> Option<BootTime>;
 
     /// Sets how large the state is. From then on a batch that grows it has room only while the space to drain that much
     /// is reserved.
@@ -55,6 +65,12 @@ pub trait LocalLog: LogFiles + LogUpkeep + Send {
 
     /// Ends a read of pages.
     fn end_read(&mut self, read: PagesRead);
+
+    /// The log's files. `None` if it has none.
+    fn files(&self) -> Option<&dyn LogFiles>;
+
+    /// The same, to change something.
+    fn files_mut(&mut self) -> Option<&mut dyn LogFiles>;
 }
 
 /// The snapshots of a log.
@@ -70,6 +86,8 @@ pub struct SnapshotStatus<'a> {
     pub is_under_way: bool,
     /// Why the last snapshot was not written: the disk was full, or no file descriptor was left.
     pub failed: Option<&'a IoFailure>,
+    /// No other one is to be begun before this time, because of that.
+    pub retry_at: BootTime,
 }
 
 /// Why no snapshot was begun.

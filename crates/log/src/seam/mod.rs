@@ -6,8 +6,8 @@ mod ends;
 mod files;
 mod local;
 mod owned;
+mod tidy;
 mod time;
-mod upkeep;
 
 pub use ends::LogEnd;
 pub use files::LogFiles;
@@ -16,5 +16,5 @@ pub use owned::{
     AppendError, FullLimits, LogHealth, LogLimits, LogState, Need, OwnedLog, Reservation,
     ReserveError, Urgency,
 };
+pub use tidy::{LiveBytes, Tidied, VictimEnd};
 pub use time::BootTime;
-pub use upkeep::LogUpkeep;

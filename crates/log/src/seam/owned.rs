@@ -109,6 +109,8 @@ pub struct FullLimits {
 pub struct LogHealth {
     /// Whether it takes batches.
     pub state: LogState,
+    /// Whether a job had no file descriptor. It is tried again soon.
+    pub is_short_of_descriptors: bool,
 }
 
 /// Whether a log takes batches.

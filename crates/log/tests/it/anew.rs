@@ -44,8 +44,8 @@ fn go_on(node: &mut Node, told: &mut Told) {
 fn write(node: &mut Node, told: &mut Told, content: impl SnapshotContent + 'static) -> LogPosition {
     go_on(node, told);
     let before = node.log.snapshots().last;
-    let live = node.live_segments();
-    node.log.snapshot(content, live).unwrap();
+    let live = node.live();
+    node.log.snapshot(content, &live).unwrap();
     node.background().unwrap();
     assert!(
         node.log.snapshots().last > before,
@@ -271,8 +271,8 @@ fn replaced_files_go_before_the_next_snapshot_is_written() {
     let mut kinds = Vec::new();
     for _ in 0..3 {
         go_on(&mut node, &mut told);
-        let live = node.live_segments();
-        node.log.snapshot(node.messages.content(), live).unwrap();
+        let live = node.live();
+        node.log.snapshot(node.messages.content(), &live).unwrap();
         loop {
             let job = node.log.next_background_job().expect("a snapshot waits");
             kinds.push(job.kind());
@@ -297,8 +297,8 @@ fn a_snapshot_that_finds_no_space_leaves_nothing_and_the_log_goes_on() {
             write_all(&mut node, &mut told);
             go_on(&mut node, &mut told);
             let before = node.log.snapshots().last;
-            let live = node.live_segments();
-            node.log.snapshot(node.messages.content(), live).unwrap();
+            let live = node.live();
+            node.log.snapshot(node.messages.content(), &live).unwrap();
             disk.fail_after(calls, Fault::Enospc, repeat);
             let failed_before = disk.failed_calls();
             node.background().unwrap();
@@ -334,8 +334,8 @@ fn a_power_cut_leaves_a_state_and_no_files_that_stay() {
         write_all(&mut node, &mut told);
         go_on(&mut node, &mut told);
         disk.crash_after(calls);
-        let live = node.live_segments();
-        node.log.snapshot(node.messages.content(), live).unwrap();
+        let live = node.live();
+        node.log.snapshot(node.messages.content(), &live).unwrap();
         let ended = node.background();
         disk.clear_faults();
         drop(node);
@@ -418,8 +418,8 @@ fn what_a_snapshot_takes_follows_from_the_newest_one() {
     assert!(bytes(&mut node, 0, 1000) >= with_pages + 2000);
     node.send(1, &mut told).unwrap();
     node.commit(&mut told).unwrap();
-    let live = node.live_segments();
-    node.log.snapshot(vec![vec![7; 100].into()], live).unwrap();
+    let live = node.live();
+    node.log.snapshot(vec![vec![7; 100].into()], &live).unwrap();
     node.background().unwrap();
     assert_eq!(node.log.anew_size_bytes(), None, "it has no pages");
     assert!(bytes(&mut node, 0, 0) >= 3 * most);

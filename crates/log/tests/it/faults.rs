@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kew_log::{Fault, FaultyStorage, JobKind, Need, OpenError, Repeat, ReserveError};
+use kew_log::{BootTime, Fault, FaultyStorage, JobKind, Need, OpenError, Repeat, ReserveError};
 
 use crate::node::{Node, Step, Step::*, Stop, Told, check_whole, of_size, run};
 use crate::random::Random;
@@ -157,7 +157,7 @@ fn without_file_descriptors_jobs_are_tried_again_and_the_log_goes_on() {
     let mut told = Told::default();
     let mut node = Node::open(&storage).unwrap();
     node.background().unwrap();
-    let mut refused = BTreeMap::<_, usize>::new();
+    let (mut refused, mut now) = (BTreeMap::<_, usize>::new(), BootTime::ZERO);
     for round in 0..40 {
         node.send(5, &mut told).unwrap();
         node.snapshot(&mut told).unwrap();
@@ -172,14 +172,15 @@ fn without_file_descriptors_jobs_are_tried_again_and_the_log_goes_on() {
             let outcome = job.run();
             storage.clear_faults();
             node.log.complete(outcome).unwrap();
-            if node.log.is_short_of_descriptors() {
+            if node.log.health().is_short_of_descriptors {
                 *refused.entry(kind).or_default() += 1;
                 // Only what needs no descriptor is done meanwhile.
                 while let Some(job) = node.log.next_background_job() {
                     assert_eq!(job.kind(), JobKind::Retire);
                     node.log.complete(job.run()).unwrap();
                 }
-                node.log.retry_opening();
+                now = now.plus_ms(100);
+                node.log.tidy(now, &node.live(), false);
             }
         }
     }

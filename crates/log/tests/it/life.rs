@@ -170,7 +170,7 @@ fn a_snapshot_bounds_the_replay() {
     let mut node = Node::open(&storage).unwrap();
     node.send(10, &mut told).unwrap();
     node.snapshot(&mut told).unwrap();
-    let busy = node.log.snapshot(vec![], node.live_segments());
+    let busy = node.log.snapshot(vec![], &node.live());
     assert!(matches!(busy, Err(BeginSnapshotError::Busy)));
     // A snapshot has the state of its position, even if more is appended before it is written.
     node.send(2, &mut told).unwrap();
@@ -192,8 +192,8 @@ fn a_snapshot_is_written_only_when_its_state_is_durable() {
     node.background().unwrap();
     node.send(10, &mut told).unwrap();
     let first = node.log.end();
-    let (content, live) = (node.messages.content(), node.live_segments());
-    assert!(node.log.snapshot(content, live).unwrap());
+    let (content, live) = (node.messages.content(), node.live());
+    assert!(node.log.snapshot(content, &live).unwrap());
     let commit = node.log.next_commit_job().unwrap();
     // What is appended meanwhile is not part of it, and it does not wait for that.
     node.send(2, &mut told).unwrap();

@@ -24,3 +24,4 @@ mod scrub;
 mod search;
 mod space;
 mod storage;
+mod tidy;

@@ -2,7 +2,7 @@
 
 use kew_log::{FaultyStorage, LogPosition, ScrubCursor, ScrubDamage, inspect, read_table, verify};
 
-use crate::node::{Node, Told, check_whole};
+use crate::node::{Live, Node, Told, check_whole};
 
 pub(crate) fn pages_in(disk: &FaultyStorage) -> Vec<String> {
     let files = disk.files().into_iter().map(|(name, _)| name);
@@ -257,7 +257,7 @@ fn a_snapshot_that_is_being_written_does_not_count_as_one_without_the_damage() {
     node.send(1, &mut told).unwrap();
     node.commit(&mut told).unwrap();
     let begun = node.log.end();
-    assert!(node.log.begin_snapshot([].into()).unwrap());
+    assert!(node.log.begin_snapshot(&Live::default()).unwrap());
     assert!(node.log.note_damaged_file(&file) > begun);
 }
 

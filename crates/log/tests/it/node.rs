@@ -2,10 +2,11 @@
 //! after any replay whether something is missing, incomplete or changed.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use kew_log::{
-    BatchBuilder, Body, BodyLocation, BoxError, FaultyStorage, Job, LogEnd, LogOptions,
+    BatchBuilder, Body, BodyLocation, BoxError, FaultyStorage, Job, LiveBytes, LogEnd, LogOptions,
     LogPosition, Need, OpenError, PageContent, PageNumber, Recovery, Replay, Reservation,
     ReserveError, SegmentLog, ToDrain, verify,
 };
@@ -39,6 +40,16 @@ pub(crate) fn of_size(size_bytes: u64) -> ToDrain {
         pages_bytes_max: size_bytes / 2,
         grown_bytes_max: size_bytes / 2,
         ..ToDrain::default()
+    }
+}
+
+/// Positions that stand for live bodies.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Live(pub(crate) BTreeSet<LogPosition>);
+
+impl LiveBytes for Live {
+    fn bytes_in(&self, positions: Range<LogPosition>) -> u64 {
+        self.0.range(positions).count() as u64
     }
 }
 
@@ -310,15 +321,14 @@ impl Node {
         while self.log.snapshots().is_under_way {
             self.background()?;
         }
-        let live = self.live_segments();
-        self.log.snapshot(self.messages.content(), live).unwrap();
+        let live = self.live();
+        self.log.snapshot(self.messages.content(), &live).unwrap();
         Ok(())
     }
 
-    pub(crate) fn live_segments(&self) -> BTreeSet<LogPosition> {
+    pub(crate) fn live(&self) -> Live {
         let live = self.messages.live.iter();
-        live.map(|(_, at)| self.log.segment_of(at.record).unwrap().first)
-            .collect()
+        Live(live.map(|(_, at)| at.record).collect())
     }
 
     /// Every live body must be readable and unchanged.

@@ -125,9 +125,9 @@ fn a_segment_with_a_live_body_stays() {
     for _ in 0..30 {
         node.send(5, &mut told).unwrap();
         node.commit(&mut told).unwrap();
-        let mut live = node.live_segments();
-        live.insert(also);
-        node.log.snapshot(vec![], live).unwrap();
+        let mut live = node.live();
+        live.0.insert(also);
+        node.log.snapshot(vec![], &live).unwrap();
         node.background().unwrap();
     }
     let body = node.log.body(location_kept).unwrap();
@@ -156,9 +156,9 @@ fn a_segment_that_took_over_stays_as_long_as_the_one_before_it() {
     for _ in 0..20 {
         node.send(5, &mut told).unwrap();
         node.commit(&mut told).unwrap();
-        let mut live = node.live_segments();
-        live.insert(kept);
-        node.log.snapshot(vec![], live).unwrap();
+        let mut live = node.live();
+        live.0.insert(kept);
+        node.log.snapshot(vec![], &live).unwrap();
         node.background().unwrap();
     }
     // Without it the older segment would answer for this position, with its own content.
@@ -181,8 +181,8 @@ fn a_single_snapshot_retires_nothing() {
     let before = names(&storage, "segment-");
     assert!(before.len() > 3);
     // The same state again makes no second snapshot.
-    let live = node.live_segments();
-    assert!(!node.log.snapshot(vec![], live).unwrap());
+    let live = node.live();
+    assert!(!node.log.snapshot(vec![], &live).unwrap());
     assert!(node.log.next_background_job().is_none());
     assert_eq!(names(&storage, "segment-"), before);
 }

@@ -384,7 +384,7 @@ fn a_forced_mark_lets_a_second_snapshot_free_drained_space() {
     node.send(40, &mut told).unwrap();
     node.commit(&mut told).unwrap();
     let before = node.log.segments().count();
-    let live = node.live_segments();
+    let live = node.live();
     assert!(node.log.can_free_segments(&live));
     for _ in 0..2 {
         node.snapshot(&mut told).unwrap();
@@ -393,7 +393,7 @@ fn a_forced_mark_lets_a_second_snapshot_free_drained_space() {
         node.commit(&mut told).unwrap();
     }
     assert!(node.log.segments().count() < before);
-    let live = node.live_segments();
+    let live = node.live();
     assert!(!node.log.can_free_segments(&live));
     // Never more than fit into the segment, with its roll.
     while node.log.beat() {

@@ -181,7 +181,7 @@ impl Host {
             let end = self.turn()?;
             let has_worked = self.run_jobs()? || !self.later.is_empty();
             let waits = matches!(end, TurnEnd::WaitForJob | TurnEnd::WaitForMemory);
-            let is_short = waits && self.partition.log().is_short_of_descriptors();
+            let is_short = waits && self.partition.log().health().is_short_of_descriptors;
             let reads = self.partition.waiting().next().is_some();
             if waits || reads && self.commands.is_empty() {
                 self.carry_out_later()?;

@@ -29,6 +29,7 @@ use super::topics;
 use super::workload::{Act, Workload, WorkloadKind, wait};
 use crate::checker::Violation;
 use crate::random::Stream;
+use crate::seam::files_of;
 
 pub use counts::RotCounts;
 
@@ -248,7 +249,10 @@ fn send_more(host: &mut Host, kind: WorkloadKind) -> Result<(), Violation> {
 /// The active segment, and the end of the log in it.
 fn end_of(host: &Host) -> (String, usize) {
     let log = host.partition().log();
-    let span = log.segments().last().expect("a log has a segment");
+    let span = files_of(log)
+        .segments()
+        .last()
+        .expect("a log has a segment");
     let offset = PAGE_SIZE as u64 + log.end().as_u64() - span.first.as_u64();
     let offset = usize::try_from(offset).expect("an offset in memory");
     (format!("segment-{:020}", span.number), offset)

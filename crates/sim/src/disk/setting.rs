@@ -14,6 +14,7 @@ use super::step::{Step, create_queue, queue_name, send};
 use super::tape::Tape;
 use crate::bus::rules::Numbered;
 use crate::checker::Violation;
+use crate::seam::files_of;
 use crate::swarm::small_pages;
 
 /// A world, by its name.
@@ -269,7 +270,7 @@ fn cycle(host: &mut Host) -> Result<(), Violation> {
 fn fill(host: &mut Host) -> Result<(), Violation> {
     let least = host.setting().options().log.turn_space_min_bytes;
     for step in [Step::Send, Step::Delete].into_iter().cycle() {
-        if host.partition().log().space().active_room_bytes < least {
+        if files_of(host.partition().log()).space().active_room_bytes < least {
             break;
         }
         host.play(step)?;

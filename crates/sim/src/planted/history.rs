@@ -12,15 +12,12 @@ use kew_engine::storage::StorageFact;
 use kew_engine::{
     BodyCursor, Effect, Event, Fact, Hold, Incarnation, MessageState, Moved, MovedBodies, State,
 };
-use kew_log::{LogPosition, SnapshotContent};
-use kew_planted::{Hook, Seam};
+use kew_log::SnapshotContent;
+use kew_planted::{Hook, Overlooked, Seam};
 
 use super::bus::change;
 use super::hooks::{changed, is_locked, on, ready};
 use super::lost::is_move;
-
-/// The segments that a snapshot keeps.
-type Kept = BTreeSet<LogPosition>;
 
 /// What a partition found when it was opened, and the events that it has recorded since.
 #[derive(Default)]
@@ -185,7 +182,9 @@ pub(super) fn nothing() -> Hook {
 
 /// A segment is retired although it holds bodies that are still needed.
 pub(super) fn live_segment_retired() -> Hook {
-    on(Seam::SnapshotBegun, |live: &mut Kept| live.clear())
+    on(Seam::SnapshotBegun, |overlooked: &mut Overlooked| {
+        *overlooked = Some(Box::new(|_| true));
+    })
 }
 
 /// A segment is retired although messages borrow bodies in it, which other messages counted.
@@ -194,24 +193,23 @@ pub(super) fn borrowed_segment_retired() -> Hook {
     Box::new(move |seam, value| {
         history.note(seam, value);
         if seam == Seam::SnapshotBegun
-            && let Some(live) = value.downcast_mut::<Kept>()
+            && let Some(overlooked) = value.downcast_mut::<Overlooked>()
             && let Some(state) = made_of(&history.found, history.since.clone())
         {
             let (all, none) = (0..u64::MAX, MovedBodies::default());
             let size = (u32::MAX, u64::MAX);
             let found = state.bodies_in(&all, BodyCursor::default(), size, &none);
-            let segment = |position: u64| {
-                let position = LogPosition::new(position);
-                live.range(..=position).next_back().copied()
-            };
-            let (mut borrowed, mut counted) = (Kept::new(), Kept::new());
+            let (mut borrowed, mut counted) = (BTreeSet::new(), BTreeSet::new());
             for body in found.bodies {
                 match body.at.hold() {
-                    Hold::Borrows => borrowed.extend(segment(body.at.record)),
-                    Hold::Alone | Hold::Lends => counted.extend(segment(body.at.record)),
-                }
+                    Hold::Borrows => borrowed.insert(body.at.record),
+                    Hold::Alone | Hold::Lends => counted.insert(body.at.record),
+                };
             }
-            live.retain(|first| counted.contains(first) || !borrowed.contains(first));
+            let is_any = |of: &BTreeSet<u64>, positions| of.range(positions).next().is_some();
+            *overlooked = Some(Box::new(move |positions| {
+                is_any(&borrowed, positions.clone()) && !is_any(&counted, positions)
+            }));
         }
     })
 }

@@ -7,7 +7,7 @@ use kew_engine::{Command, Outcome, VisibilityTimeout};
 use super::World;
 use crate::checker::{Seen, Violation, promise, violated};
 use crate::faults::Crash;
-use crate::seam;
+use crate::seam::{self, files_of};
 use crate::workload::queue_name;
 
 /// More turns than any answer needs: above it something waits forever.
@@ -44,13 +44,15 @@ impl World {
         let end = log.end().as_u64();
         let open_unit = state.units_around(&(end..end + 1));
         let is_open = |records| state.units_around(&records).end > open_unit.start;
-        let open = log.segments().filter(|span| is_open(span.records()));
+        let open = files_of(log)
+            .segments()
+            .filter(|span| is_open(span.records()));
         open.map(|span| span.size_bytes).sum()
     }
 
     /// Four segments. One that was made for a large batch can be larger than usual.
     fn kept_bytes_max(&self) -> u64 {
-        let log = self.partition.log();
+        let log = files_of(self.partition.log());
         let sizes: Vec<u64> = log.segments().map(|segment| segment.size_bytes).collect();
         let prepared_bytes = log.space().used_bytes - sizes.iter().sum::<u64>();
         let usual_bytes = self.options.log.segment_size_max_bytes;
@@ -62,7 +64,7 @@ impl World {
     fn check_space(&mut self) -> Result<(), Violation> {
         let mut nothing = None;
         for _ in 0..SPACE_TURNS_MAX {
-            let space = self.partition.log().space();
+            let space = files_of(self.partition.log()).space();
             let live_bytes = self.partition.state().live_bytes();
             let kept_bytes = self.kept_bytes_max() + self.open_bytes();
             // A third of these small segments is room that no batch takes, so 1.4 is out of reach.
@@ -74,7 +76,7 @@ impl World {
             self.turn_and_note(u64::MAX, &mut nothing)?;
             self.end_step();
         }
-        let (state, log) = (self.partition.state(), self.partition.log());
+        let (state, log) = (self.partition.state(), files_of(self.partition.log()));
         let segments = log
             .segments()
             .map(|segment| (segment.records(), state.live_bytes_in(segment.records())));

@@ -59,7 +59,7 @@ impl World {
 
     pub(super) fn crash(&mut self, crash: Crash) -> Result<(), Violation> {
         self.trace.add("crash", &[crash as u64], &crash);
-        let end = self.partition.log().segments().last();
+        let end = seam::files_of(self.partition.log()).segments().last();
         let last_segment = end.map(|segment| segment.first);
         self.note_cut_transactions(crash);
         self.die(crash);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::World;
 use crate::checker::Violation;
 use crate::rare::RareStates;
+use crate::seam::files_of;
 
 /// The result of one seed.
 #[derive(Debug, Default)]
@@ -81,7 +82,7 @@ impl World {
                 "log: durable {}, end {}, {:?}",
                 self.partition.log().durable(),
                 self.partition.log().end(),
-                self.partition.log().space()
+                files_of(self.partition.log()).space()
             ),
             format!("jobs: {:?}", self.jobs),
             format!(

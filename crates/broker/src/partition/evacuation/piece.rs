@@ -7,9 +7,9 @@ use kew_engine::{
     BodiesMoved, BodyCursor, BodyLocation, BodyToMove, Command, Decision, FoundBodies, FoundBody,
     Hold, Holder, LIVE_OVERHEAD_BYTES, Outcome, Source, Timestamp, Tries, Turn,
 };
-use kew_log::{Body, BodyError, BootTime, Job};
+use kew_log::{Body, BodyError, BootTime, Job, MovedBytes, VictimEnd};
 
-use super::{DESCRIPTOR_PAUSE_MS, Evacuation, Moved, PACE_MS};
+use super::{DESCRIPTOR_PAUSE_MS, Evacuation, PACE_MS};
 use crate::partition::batch::{Batch, Writing};
 use crate::partition::loads::Asker;
 use crate::partition::space::Space;
@@ -26,7 +26,7 @@ pub(super) struct Reading {
 impl<T> Partition<T> {
     pub(super) fn read_found(&mut self, now: BootTime, from: BodyCursor, found: FoundBodies) {
         let state = &self.state;
-        let evacuation = &mut self.maintenance.evacuation;
+        let evacuation = &mut self.evacuation;
         let Some(victim) = &mut evacuation.victim else {
             return;
         };
@@ -75,7 +75,7 @@ impl<T> Partition<T> {
     /// Takes the bodies that a job has read.
     pub(in crate::partition) fn take_bodies(&mut self, bodies: Vec<Result<Bytes, BodyError>>) {
         let now = self.now.boot;
-        let evacuation = &mut self.maintenance.evacuation;
+        let evacuation = &mut self.evacuation;
         let Some(Reading { found, places }) = evacuation.reading.take() else {
             return;
         };
@@ -96,17 +96,15 @@ impl<T> Partition<T> {
         }
         self.make_ready(found, &whole);
         if is_without_descriptors {
-            self.give_up_search();
-            let evacuation = &mut self.maintenance.evacuation;
-            evacuation.not_before = now.plus_ms(DESCRIPTOR_PAUSE_MS);
-            self.maintenance.look_soon(now);
+            self.give_up_search(VictimEnd::GivenUp);
+            self.evacuation.not_before = now.plus_ms(DESCRIPTOR_PAUSE_MS);
         }
     }
 
     /// Makes the command that moves these, as far as their bytes are known: they were read, or have moved with another
     /// message.
     fn make_ready(&mut self, found: Vec<FoundBody>, read: &BTreeMap<BodyLocation, Bytes>) {
-        let evacuation = &mut self.maintenance.evacuation;
+        let evacuation = &mut self.evacuation;
         let moved = evacuation.victim.as_ref().map(|victim| &victim.moved);
         let ready = found.into_iter().filter_map(|found| {
             let place = found.at.with(Hold::Alone);
@@ -134,7 +132,7 @@ impl<T> Partition<T> {
 
     /// The room that the bodies need which this turn moves.
     pub(in crate::partition) fn moves_size_bytes(&self) -> u64 {
-        let ready = self.maintenance.evacuation.ready.as_ref();
+        let ready = self.evacuation.ready.as_ref();
         ready.map_or(0, |(_, needed)| *needed)
     }
 
@@ -147,18 +145,17 @@ impl<T> Partition<T> {
         room_bytes: u64,
     ) {
         let boot = self.now.boot;
-        let evacuation = &mut self.maintenance.evacuation;
+        let evacuation = &mut self.evacuation;
         let Some((command, needed)) = evacuation.ready.take() else {
             return;
         };
         if !space.takes_moves(needed) {
             // Bodies that others counted are larger than their segment looks. Another one is emptied meanwhile.
-            if let Some(victim) = &evacuation.victim
-                && space.never_takes(needed)
-            {
-                evacuation.let_rest(victim.first, boot);
-            }
-            self.give_up_search();
+            let end = match space.never_takes(needed) {
+                true => VictimEnd::TooLarge,
+                false => VictimEnd::GivenUp,
+            };
+            self.give_up_search(end);
             return;
         }
         if needed > room_bytes {
@@ -177,19 +174,19 @@ impl<T> Partition<T> {
         if !missing.is_empty() {
             // It moves what is still in its place when that was read.
             let put_off = self.loads.ask(Asker::Evacuation, &missing);
-            let evacuation = &mut self.maintenance.evacuation;
+            let evacuation = &mut self.evacuation;
             evacuation.ready = Some((command, needed));
             evacuation.step_at = Some(boot.plus_ms(PACE_MS).max(put_off.unwrap_or_default()));
-            self.note_missing(boot, put_off.is_some());
+            self.note_missing(put_off.is_some());
             return;
         }
         let done = what_moved(turn.decide(command));
-        batch.moved = Moved {
-            written_bytes: (batch.builder.len_bytes() as u64).saturating_sub(before_bytes),
+        let written_bytes = (batch.builder.len_bytes() as u64).saturating_sub(before_bytes);
+        batch.builder.set_moved(MovedBytes {
+            written_bytes,
             live_bytes: done.stored_bytes + done.count as u64 * LIVE_OVERHEAD_BYTES,
-        };
-        let evacuation = &mut self.maintenance.evacuation;
-        evacuation.note_moved(boot, done, batch.moved);
+        });
+        self.evacuation.note_moved(boot, done, written_bytes);
     }
 }
 
@@ -212,12 +209,12 @@ fn what_moved(decision: Decision) -> BodiesMoved {
 }
 
 impl Evacuation {
-    fn note_moved(&mut self, now: BootTime, done: BodiesMoved, moved: Moved) {
+    fn note_moved(&mut self, now: BootTime, done: BodiesMoved, written_bytes: u64) {
         self.moved_at = now;
         self.step_at = Some(now);
-        self.moved_bytes += moved.written_bytes;
+        self.moved_bytes += written_bytes;
         self.moved_count += done.count as u64;
-        self.allowance_bytes = self.allowance_bytes.saturating_sub(moved.written_bytes);
+        self.allowance_bytes = self.allowance_bytes.saturating_sub(written_bytes);
         let Some(victim) = &mut self.victim else {
             return;
         };

@@ -266,7 +266,7 @@ impl<T> Partition<T> {
         let mut room = self.room_in_memory();
         let loads = &mut self.loads;
         let is_busy = loads.jobs > 0 || loads.ahead.is_reading || loads.warming.is_reading();
-        if is_busy || self.opening_retry_at.is_some() {
+        if is_busy || self.reading_retry_at.is_some() {
             return None;
         }
         let mut to_read = Vec::new();

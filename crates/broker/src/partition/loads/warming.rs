@@ -354,7 +354,7 @@ impl<T> Partition<T> {
     fn write_pages(&mut self) {
         let now = self.now.boot;
         let may_begin = self.loads.warming.retry_at.has_passed(now)
-            && self.snapshot_retry_at.has_passed(now)
+            && self.log.snapshots().retry_at.has_passed(now)
             && self.lets_snapshot_begin();
         if !may_begin || !self.is_due_by_warming() || self.log.snapshots().is_under_way {
             return;
@@ -383,7 +383,7 @@ impl<T> Partition<T> {
         }
         // Otherwise a job comes first, and a turn after it.
         let due_at = self.due_by_warming_at()?;
-        let retry_at = warming.retry_at.max(self.snapshot_retry_at);
+        let retry_at = warming.retry_at.max(self.log.snapshots().retry_at);
         let may_begin = !self.log.snapshots().is_under_way && self.lets_snapshot_begin();
         may_begin.then(|| due_at.max(retry_at).max(self.snapshots_rest_until))
     }
@@ -396,7 +396,7 @@ impl<T> Partition<T> {
         let loads = &mut self.loads;
         let is_busy =
             loads.jobs >= JOBS_MAX || loads.ahead.is_reading() || loads.warming.is_reading;
-        if is_busy || self.opening_retry_at.is_some() {
+        if is_busy || self.reading_retry_at.is_some() {
             return None;
         }
         let mut to_read = Vec::new();
@@ -449,7 +449,7 @@ impl<T> Partition<T> {
                 Taken::Replaced
             }
             Read::NotNow => {
-                self.retry_opening();
+                self.retry_reading();
                 Taken::Replaced
             }
             Read::Damaged(_) | Read::BadSectors | Read::Failed(_) => Taken::Damaged,

@@ -127,7 +127,7 @@ impl Driver {
     /// Runs a command. Returns the file that has its record, and a byte of that.
     pub(super) fn record(&mut self, command: impl FnOnce(&mut Self)) -> (String, u64) {
         let log = self.bench.partition.log();
-        let (end, segment) = (log.end(), log.segments().last().unwrap());
+        let (end, segment) = (log.end(), log.files().unwrap().segments().last().unwrap());
         let at = 4096 + end.as_u64() - segment.first.as_u64();
         let file = format!("segment-{:020}", segment.number);
         command(self);

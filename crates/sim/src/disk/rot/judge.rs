@@ -24,7 +24,7 @@ use crate::disk::host::Host;
 use crate::disk::tape::Tape;
 use crate::disk::topics;
 use crate::disk::workload::WorkloadKind;
-use crate::seam::altered;
+use crate::seam::{altered, files_of};
 
 /// A file, and where in it something begins.
 type Place = (String, u64);
@@ -118,7 +118,7 @@ fn count_warnings(host: &Host, counts: &mut RotCounts) {
 
 /// The segments that a scrub reads: all but the last one.
 fn closed_segments(host: &Host) -> Vec<String> {
-    let spans: Vec<_> = host.partition().log().segments().collect();
+    let spans: Vec<_> = files_of(host.partition().log()).segments().collect();
     let closed = spans.iter().take(spans.len().saturating_sub(1));
     closed
         .map(|span| format!("segment-{:020}", span.number))
