@@ -70,7 +70,7 @@ impl Replay for Lines {
 
     fn passes_over(&mut self, page: PageNumber) -> Result<bool, BoxError> {
         self.lines.push(format!("asked of {page:?}"));
-        Ok(self.passes_over && page.as_u64() % 3 != 0)
+        Ok(self.passes_over && !page.as_u64().is_multiple_of(3))
     }
 
     fn page_is_at_risk(&mut self) {

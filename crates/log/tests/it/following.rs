@@ -29,6 +29,7 @@ enum Item {
 /// What was given since the last beginning.
 struct Items {
     items: Vec<Item>,
+    has_begun: bool,
     is_at_risk: bool,
     passes_over: fn(PageNumber) -> bool,
 }
@@ -45,6 +46,7 @@ impl Items {
     fn new(passes_over: fn(PageNumber) -> bool) -> Self {
         Self {
             items: Vec::new(),
+            has_begun: false,
             is_at_risk: false,
             passes_over,
         }
@@ -52,6 +54,8 @@ impl Items {
 
     fn take(&mut self, pieces: Vec<Piece>) {
         for piece in pieces {
+            self.has_begun |= piece == Piece::Begin;
+            assert!(self.has_begun, "nothing comes before the beginning");
             match piece {
                 Piece::Begin => self.items.clear(),
                 Piece::Part(part) => self.items.push(Item::Part(part.to_vec())),
@@ -442,7 +446,8 @@ fn damage_is_refused_as_an_open_refuses_it() {
     for (which, damage) in damages.iter().enumerate() {
         let disk = whole.kill();
         damage(&disk);
-        let opened = SegmentLog::open(Arc::new(disk.clone()), small(), 5, &mut Messages::default());
+        let mut read = Items::new(none);
+        let opened = SegmentLog::open(Arc::new(disk.clone()), small(), 5, &mut read);
         let expected = opened.err().unwrap_or_else(|| panic!("{which} is noticed"));
         let disk = whole.kill();
         damage(&disk);
@@ -456,11 +461,11 @@ fn damage_is_refused_as_an_open_refuses_it() {
         assert_eq!(format!("{error:?}"), format!("{expected:?}"), "{which}");
         assert_eq!(disk.fingerprint(), before);
         assert!(log.next_job().is_none(), "it cannot be followed any more");
-        // What lies before a damaged record was handed out.
-        let events = items
-            .items
-            .iter()
-            .filter(|item| matches!(item, Item::Event(..)));
+        assert!(
+            items.items == read.items,
+            "what lies before it is handed out"
+        );
+        let events = read.items.iter().filter(|it| matches!(it, Item::Event(..)));
         assert_eq!(events.count() > 1000, [0, 2, 4].contains(&which), "{which}");
     }
 }
