@@ -98,7 +98,7 @@ pub struct OldPartition {
 impl OldPartition {
     /// Replays the log as the version did that wrote it. Changes nothing.
     pub fn read(old: &dyn Storage, options: &PartitionOptions) -> Result<Self, OpenError> {
-        let unit = CountUnit::at_most(options.log.segment_size_first_bytes / 16);
+        let unit = CountUnit::at_most(options.log.unit_bytes());
         let mut replayed = Replayed::new(Rebuild::whole(unit));
         let log = FirstFormatLog::read(old, &mut replayed)?;
         let state = replayed.state;

@@ -317,10 +317,12 @@ impl Runner {
                     self.complete(outcome);
                     continue;
                 }
-                JobKind::Prepare | JobKind::Retire | JobKind::Ballast => &self.segment_jobs,
+                JobKind::Prepare | JobKind::Retire | JobKind::Ballast | JobKind::Promote => {
+                    &self.segment_jobs
+                }
                 JobKind::Snapshot | JobKind::Read => &self.snapshot_jobs,
                 // Commands wait for it.
-                JobKind::Load => &self.load_jobs,
+                JobKind::Load | JobKind::Follow => &self.load_jobs,
             };
             match worker.send(Work::Job(job)) {
                 Ok(()) => self.background_jobs += 1,

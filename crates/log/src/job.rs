@@ -9,12 +9,13 @@ use bytes::Bytes;
 use crate::LogPosition;
 use crate::ballast::{self, MadeBallast};
 use crate::format::{SegmentHeader, names};
+use crate::log::{Cursor, Followed, Promote, Promoted};
 use crate::pages::{self, SnapshotContent, WriteManifest, WrittenManifest};
 use crate::proof::WriteClaim;
 use crate::segment::{self, Blank, MakeError, Recycled, Segment, Source};
 use crate::snapshot::SnapshotError;
 use crate::storage::{self, IoFailure, Storage};
-use crate::{Body, BodyError};
+use crate::{Body, BodyError, Piece};
 
 /// Blocking work. Run it, and give its outcome back to the log.
 #[must_use = "the log waits for the job's outcome"]
@@ -26,6 +27,8 @@ pub(crate) enum Task {
     Files(Arc<dyn Storage>, FileTask),
     Read(Vec<Body>),
     Load(Load),
+    Follow(Box<Cursor>),
+    Promote(Promote),
 }
 
 /// What makes, renames or removes files.
@@ -56,6 +59,10 @@ pub enum JobKind {
     Read,
     /// Reads for the log's owner, in a way that the log does not know. Commands wait for it.
     Load,
+    /// Reads the next piece of a log that is followed.
+    Follow,
+    /// Makes this process the owner of a log that was followed.
+    Promote,
 }
 
 impl Job {
@@ -83,6 +90,8 @@ impl Job {
             },
             Task::Read(_) => JobKind::Read,
             Task::Load(_) => JobKind::Load,
+            Task::Follow(_) => JobKind::Follow,
+            Task::Promote(_) => JobKind::Promote,
         }
     }
 
@@ -93,7 +102,11 @@ impl Job {
                 let writes = commit.writes.iter();
                 writes.map(|write| write.record.len() as u64).sum()
             }
-            Task::Files(..) | Task::Read(_) | Task::Load(_) => 0,
+            Task::Files(..)
+            | Task::Read(_)
+            | Task::Load(_)
+            | Task::Follow(_)
+            | Task::Promote(_) => 0,
         }
     }
 
@@ -104,6 +117,8 @@ impl Job {
             Task::Files(storage, task) => task.run(&*storage),
             Task::Read(bodies) => Outcome::Read(bodies.iter().map(Body::read).collect()),
             Task::Load(read) => Outcome::Load(Some(read())),
+            Task::Follow(cursor) => Outcome::Follow(Box::new(cursor.run())),
+            Task::Promote(promote) => Outcome::Promote(promote.run()),
         })
     }
 }
@@ -138,6 +153,8 @@ pub(crate) enum Outcome {
     Read(Vec<Result<Bytes, BodyError>>),
     /// `None` once it was taken.
     Load(Option<Box<dyn Any + Send>>),
+    Follow(Box<Followed>),
+    Promote(Promoted),
 }
 
 impl JobOutcome {
@@ -150,7 +167,9 @@ impl JobOutcome {
             | Outcome::Snapshot(_)
             | Outcome::Retire(_)
             | Outcome::Ballast(_)
-            | Outcome::Read(_) => return None,
+            | Outcome::Read(_)
+            | Outcome::Follow(_)
+            | Outcome::Promote(_) => return None,
         };
         loaded.downcast().ok().map(|loaded| *loaded)
     }
@@ -164,7 +183,24 @@ impl JobOutcome {
             | Outcome::Snapshot(_)
             | Outcome::Retire(_)
             | Outcome::Ballast(_)
-            | Outcome::Load(_) => None,
+            | Outcome::Load(_)
+            | Outcome::Follow(_)
+            | Outcome::Promote(_) => None,
+        }
+    }
+
+    /// Takes the pieces that a follow job has read, in order. Any other outcome has none.
+    pub fn take_followed(&mut self) -> Vec<Piece> {
+        match &mut self.0 {
+            Outcome::Follow(followed) => followed.take(),
+            Outcome::Commit(_)
+            | Outcome::Prepare(_)
+            | Outcome::Snapshot(_)
+            | Outcome::Retire(_)
+            | Outcome::Ballast(_)
+            | Outcome::Read(_)
+            | Outcome::Load(_)
+            | Outcome::Promote(_) => Vec::new(),
         }
     }
 
@@ -178,6 +214,8 @@ impl JobOutcome {
             Outcome::Ballast(made) => made.result.is_ok(),
             Outcome::Read(bodies) => bodies.iter().all(Result::is_ok),
             Outcome::Load(_) => true,
+            Outcome::Follow(followed) => followed.read.is_ok(),
+            Outcome::Promote(promoted) => promoted.is_ok(),
         }
     }
 }
@@ -192,6 +230,8 @@ impl fmt::Debug for JobOutcome {
             Outcome::Ballast(_) => "JobOutcome(Ballast)",
             Outcome::Read(_) => "JobOutcome(Read)",
             Outcome::Load(_) => "JobOutcome(Load)",
+            Outcome::Follow(_) => "JobOutcome(Follow)",
+            Outcome::Promote(_) => "JobOutcome(Promote)",
         })
     }
 }

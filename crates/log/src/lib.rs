@@ -20,6 +20,7 @@ mod job;
 mod log;
 mod options;
 mod pages;
+mod piece;
 mod places;
 mod position;
 mod proof;
@@ -46,7 +47,7 @@ pub use inspect::{
     Damage, PageFileReport, Report, SegmentReport, SegmentState, SnapshotReport, inspect, verify,
 };
 pub use job::{Job, JobKind, JobOutcome};
-pub use log::{BeginBackupError, LogSpace, PinId, SegmentLog, SegmentSpan};
+pub use log::{BeginBackupError, LogSpace, PinId, SegmentLog, SegmentSource, SegmentSpan};
 pub use options::{BATCH_SIZE_BYTES_MAX, LogOptions};
 pub use pages::{
     GroupReader, ManifestError, PageAppender, PageContent, PageDamage, PageError, PageFileDamage,
@@ -61,8 +62,9 @@ pub use replay::{BoxError, LateError, Replay};
 pub use salvage::{Base, Gap, Rebuilt, Rescue, Salvage};
 pub use scrub::{Scrub, ScrubCursor, ScrubDamage, Scrubbed};
 pub use seam::{
-    AppendError, BeginSnapshotError, BootTime, FullLimits, LiveBytes, LocalLog, LogEnd, LogFiles,
-    LogHealth, LogLimits, LogState, Need, OwnedLog, Reservation, ReserveError, SnapshotStatus,
+    AllPages, AppendError, Batch, Batches, BeginSnapshotError, BootTime, FollowError, FollowedLog,
+    FullLimits, LiveBytes, LocalLog, LogEnd, LogFiles, LogHealth, LogLimits, LogSource, LogState,
+    Need, OwnedLog, PageChoice, Piece, Progress, Reservation, ReserveError, Seen, SnapshotStatus,
     Tidied, Urgency, VictimEnd,
 };
 pub use snapshot::SnapshotError;

@@ -93,6 +93,12 @@ impl LogOptions {
         Ok(())
     }
 
+    /// The unit in which live bytes are counted. One that lies in two segments keeps both, so it is much smaller than the
+    /// smallest segment.
+    pub fn unit_bytes(&self) -> u64 {
+        self.segment_size_first_bytes / 16
+    }
+
     pub(crate) fn settlement_turn_bytes(&self) -> u64 {
         self.turn_space_min_bytes.min(SETTLEMENT_TURN_BYTES)
     }

@@ -1,12 +1,15 @@
 //! Opening a log: find the newest snapshot, replay the events after it, cut records that were never durable,
 //! and continue in a new segment.
 //!
-//! Recovery first reads and judges, without modifying anything. Then it makes one new segment, in one atomic
-//! step, which takes over at the end of the durable part of the log. Older segments are never appended to.
+//! Recovery first reads and judges, a piece at a time ([`Opening`]), without modifying anything. Then it makes one new
+//! segment, in one atomic step ([`Opening::adopt`]), which takes over at the end of the durable part of the log. Older
+//! segments are never appended to.
 //! Records after the last proven position may exist in the page cache only, so they are copied into the new
 //! segment, at the same positions. A crash at any point leaves a directory that recovers to the same state.
 
 mod error;
+mod opening;
+mod reading;
 mod report;
 mod snapshots;
 
@@ -17,19 +20,19 @@ use kew_planted::{Bug, is_planted};
 
 pub use self::error::OpenError;
 pub(crate) use self::error::manifest_error;
+pub(crate) use self::opening::Opening;
+pub(crate) use self::reading::replay_log;
 use self::report::warnings;
 pub(crate) use self::snapshots::FoundSnapshots;
-use self::snapshots::{load_snapshot, open_pages, sizes_of};
+use self::snapshots::{open_pages, sizes_of};
 use crate::format::{SegmentHeader, seal_again};
 use crate::pages::PageStore;
 use crate::proof::{Owner, Proof};
 use crate::reader::records::RecordReader;
-use crate::replay::Replay;
 use crate::segment::{self, Blank, MakeError, Salts, Segment, Source};
-use crate::snapshot;
 use crate::storage::{self, Storage};
 use crate::survey::{Survey, format_error};
-use crate::walk::{self, End};
+use crate::walk::End;
 use crate::{Epoch, LogId, LogOptions, LogPosition, ballast};
 
 /// The result of opening the log.
@@ -89,75 +92,14 @@ pub(crate) struct Recovered {
     pub(crate) recovery: Recovery,
 }
 
-pub(crate) fn recover(
-    storage: &dyn Storage,
-    options: &LogOptions,
-    salts: Salts,
-    first: LogPosition,
-    replay: &mut dyn Replay,
-) -> Result<Recovered, OpenError> {
-    // The previous process may have been killed between a rename and the sync after it. The rest of recovery
-    // relies on every name it sees.
-    storage::sync_dir(storage)?;
-    let mut survey = Survey::of(storage)?;
-    if !survey.damage.is_empty() {
-        return Err(survey.damage.swap_remove(0));
-    }
-    // A log that is new gets a number of its own.
-    let known = match survey.log() {
-        Some(log) => Some(log),
-        None => log_of_snapshots(storage, &survey)?,
-    };
-    let log = known.unwrap_or_else(|| salts.new_log());
-    let (found, mut end) = replay_log(storage, &survey, replay)?;
-    if survey.is_new() {
-        (end.position, end.durable) = (first, first);
-    }
-    adopt(storage, options, (log, salts), survey, found, end)
-}
-
-/// The log of the newest snapshot whose header can be read.
-fn log_of_snapshots(storage: &dyn Storage, survey: &Survey) -> Result<Option<LogId>, OpenError> {
-    for position in survey.snapshots.iter().rev() {
-        match snapshot::header_of(storage, *position) {
-            Ok(Some(header)) => return Ok(Some(header.log)),
-            Ok(None) => {}
-            Err(failure) if failure.is_bad_sector() => {}
-            Err(failure) => return Err(failure.into()),
-        }
-    }
-    Ok(None)
-}
-
-/// Replays everything, from the newest snapshot that is whole. Reads only.
-pub(crate) fn replay_log(
-    storage: &dyn Storage,
-    survey: &Survey,
-    replay: &mut dyn Replay,
-) -> Result<(FoundSnapshots, End), OpenError> {
-    let (found, start) = load_snapshot(storage, survey, replay)?;
-    let end = match survey.is_new() {
-        true => Ok(End::of_new_log(start)),
-        false => walk::walk(survey, start, replay),
-    };
-    // What was passed on lies before the place where a walk has failed.
-    replay.end().map_err(|late| OpenError::Replay {
-        position: late.record.unwrap_or(start.position),
-        source: late.source,
-    })?;
-    Ok((found, end?))
-}
-
-/// Makes the segment that this run appends to.
+/// Makes the segment that an epoch appends to.
 fn adopt(
     storage: &dyn Storage,
     options: &LogOptions,
-    (log, salts): (LogId, Salts),
+    (log, salts, epoch): (LogId, Salts, Epoch),
     survey: Survey,
-    found: FoundSnapshots,
-    end: End,
+    (mut found, mut end): (FoundSnapshots, End),
 ) -> Result<Recovered, OpenError> {
-    let (mut found, mut end) = (found, end);
     let pages = open_pages(storage, options, (log, salts), &mut found)?;
     for name in &survey.temporaries {
         storage::remove(storage, name)?;
@@ -165,7 +107,6 @@ fn adopt(
     if is_planted(Bug::TailNotCopied) {
         end.tail.clear();
     }
-    let epoch = survey.epoch_max().next();
     let number = survey.number_max() + 1;
     let first = end.tail.front().copied().unwrap_or(end.position);
     let tail_bytes = end.position.as_u64() - first.as_u64();

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use crate::{LogPosition, PageContent, PageNumber};
+use crate::{Epoch, LogPosition, PageContent, PageNumber};
 
 /// An error of the owner of the events, kept as the source of the log's own.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -45,6 +45,11 @@ pub trait Replay {
     /// All parts and pages of the snapshot have come.
     fn snapshot_end(&mut self) -> Result<(), BoxError> {
         Ok(())
+    }
+
+    /// A record begins whose events follow. It may have none.
+    fn batch(&mut self, record: LogPosition, epoch: Epoch, time_ms: u64) {
+        let _ = (record, epoch, time_ms);
     }
 
     /// Takes the next event after the snapshot, with the position of the record that holds it.

@@ -14,6 +14,8 @@
 //! earlier epoch than the one before it.
 
 use std::collections::VecDeque;
+use std::mem;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::batch::{Entries, Entry, MalformedEntry};
@@ -21,10 +23,12 @@ use crate::claims::Proven;
 use crate::format::{
     FormatError, RECORD_HEADER_SIZE, RecordKind, SEGMENT_HEADER_BLOCK_SIZE, names, read_u64,
 };
-use crate::reader::records::{Record, RecordReader};
+use crate::piece::Room;
+use crate::reader::records::{Record, RecordReader, Window};
 use crate::recovery::{OpenError, TailCut};
 use crate::replay::Replay;
 use crate::segment::Segment;
+use crate::snapshot::SnapshotHeader;
 use crate::survey::{Survey, format_error};
 use crate::{Epoch, LogPosition};
 
@@ -40,6 +44,19 @@ pub(crate) struct Start {
     pub(crate) epoch: Epoch,
     /// No segment need hold the position yet: a repair was interrupted after its snapshot.
     pub(crate) begins_anew: bool,
+}
+
+impl Start {
+    /// Behind a snapshot with this header.
+    pub(crate) fn of(snapshot: &SnapshotHeader) -> Self {
+        Self {
+            position: snapshot.position,
+            chain: snapshot.chain,
+            time_ms: snapshot.time_ms,
+            epoch: snapshot.epoch,
+            begins_anew: snapshot.begins_anew,
+        }
+    }
 }
 
 /// The result of a walk.
@@ -107,44 +124,26 @@ pub(crate) struct Counts {
     pub(crate) size_bytes: u64,
 }
 
-/// Follows the chain from `start`, and passes every event to `replay`.
+/// Follows the chain, and passes every event on. It has what it needs of the directory, and can stop after each record.
 ///
 /// The checksums of bodies are not checked: the record's checksum covers the bodies, and their own are for
 /// reading a body without its record.
-pub(crate) fn walk(
-    survey: &Survey,
-    start: Start,
-    replay: &mut dyn Replay,
-) -> Result<End, OpenError> {
-    let chain = &*survey.chain;
-    let Some(first) = chain
-        .iter()
-        .rposition(|segment| segment.first() <= start.position)
-        .filter(|index| start.position < chain[*index].limit())
-    else {
-        let is_last = chain
-            .last()
-            .is_none_or(|last| last.first() < start.position);
-        if start.begins_anew && is_last && survey.claims.proven() <= start.position {
-            return Ok(End::of_new_log(start));
-        }
-        return Err(missing_start(chain, start));
-    };
-    let mut walker = Walker {
-        survey,
-        chain,
-        index: first,
-        at: start.position,
-        crc: start.chain,
-        time_ms: start.time_ms,
-        proven: Proven::new(survey.claims.clone(), start.epoch),
-        tail: VecDeque::new(),
-        tail_segment: first,
-        counts: Counts::default(),
-        replay,
-    };
-    let stop = walker.follow()?;
-    walker.finish(stop)
+pub(crate) struct Walker {
+    chain: Vec<Arc<Segment>>,
+    /// The numbers of segments without records.
+    blanks: Vec<u64>,
+    /// The segment that covers `at`.
+    index: usize,
+    at: LogPosition,
+    crc: u32,
+    proven: Proven,
+    time_ms: u64,
+    tail: VecDeque<LogPosition>,
+    /// The segment that holds it.
+    tail_segment: usize,
+    counts: Counts,
+    /// What was read ahead of that segment.
+    window: Window,
 }
 
 fn missing_start(chain: &[Arc<Segment>], start: Start) -> OpenError {
@@ -156,22 +155,6 @@ fn missing_start(chain: &[Arc<Segment>], start: Start) -> OpenError {
         start.position
     );
     OpenError::corrupt(&file, 0, what)
-}
-
-struct Walker<'a> {
-    survey: &'a Survey,
-    chain: &'a [Arc<Segment>],
-    /// The segment that covers `at`.
-    index: usize,
-    at: LogPosition,
-    crc: u32,
-    proven: Proven,
-    time_ms: u64,
-    tail: VecDeque<LogPosition>,
-    /// The segment that holds it.
-    tail_segment: usize,
-    counts: Counts,
-    replay: &'a mut dyn Replay,
 }
 
 /// The position after a record.
@@ -189,28 +172,96 @@ enum Stop {
     Blank(u64),
 }
 
-impl Walker<'_> {
-    /// Passes all valid records. Returns why it stopped.
-    fn follow(&mut self) -> Result<Stop, OpenError> {
-        let chain = self.chain;
+impl Walker {
+    /// Begins at `start`. A log that has nothing there yet is at its end.
+    pub(crate) fn begin(
+        survey: &Survey,
+        start: Start,
+    ) -> Result<ControlFlow<End, Self>, OpenError> {
+        let chain = &*survey.chain;
+        if survey.is_new() {
+            return Ok(ControlFlow::Break(End::of_new_log(start)));
+        }
+        let Some(first) = chain
+            .iter()
+            .rposition(|segment| segment.first() <= start.position)
+            .filter(|index| start.position < chain[*index].limit())
+        else {
+            let is_last = chain
+                .last()
+                .is_none_or(|last| last.first() < start.position);
+            if start.begins_anew && is_last && survey.claims.proven() <= start.position {
+                return Ok(ControlFlow::Break(End::of_new_log(start)));
+            }
+            return Err(missing_start(chain, start));
+        };
+        let blanks = survey.blanks.iter();
+        Ok(ControlFlow::Continue(Self {
+            chain: chain.to_vec(),
+            blanks: blanks.map(|blank| blank.header.number).collect(),
+            index: first,
+            at: start.position,
+            crc: start.chain,
+            proven: Proven::new(survey.claims.clone(), start.epoch),
+            time_ms: start.time_ms,
+            tail: VecDeque::new(),
+            tail_segment: first,
+            counts: Counts::default(),
+            window: Window::default(),
+        }))
+    }
+
+    /// Passes records on until there is no room, or up to the end of the log.
+    pub(crate) fn step(
+        mut self,
+        replay: &mut dyn Replay,
+        room: &mut Room,
+    ) -> Result<ControlFlow<End, Self>, OpenError> {
+        Ok(match self.follow(replay, room)? {
+            Some(stop) => ControlFlow::Break(self.finish(stop)?),
+            None => ControlFlow::Continue(self),
+        })
+    }
+
+    /// The position up to which everything was passed on, and was durable as far as is known; the position up to which
+    /// everything was passed on; and the last time there.
+    pub(crate) fn passed(&self) -> (LogPosition, LogPosition, u64) {
+        (self.proven.durable().min(self.at), self.at, self.time_ms)
+    }
+
+    /// Returns why there is no further record, or `None` if there is no room for it.
+    fn follow(
+        &mut self,
+        replay: &mut dyn Replay,
+        room: &mut Room,
+    ) -> Result<Option<Stop>, OpenError> {
         loop {
-            let segment = &*chain[self.index];
-            let mut reader = RecordReader::new(segment);
+            let segment = Arc::clone(&self.chain[self.index]);
+            let mut reader = RecordReader::with(&segment, mem::take(&mut self.window));
             while !self.takes_over() {
-                let record = match reader.read(self.at)? {
+                let read = match reader.head(self.at)? {
+                    Ok(head) if !room.fits(head.header.record_size_bytes()) => {
+                        self.window = reader.into_window();
+                        return Ok(None);
+                    }
+                    Ok(head) => reader.record(head)?,
+                    Err(error) => Err(error),
+                };
+                let record = match read {
                     Ok(record) => record,
                     Err(newer @ FormatError::Newer(_)) => {
                         return Err(self.corrupt_or_newer(newer));
                     }
-                    Err(error) => return Ok(Stop::Invalid(error)),
+                    Err(error) => return Ok(Some(Stop::Invalid(error))),
                 };
                 if !self.proven.enter(record.header.epoch, self.at) {
                     let what = "the record is of an earlier epoch than the one before it";
-                    return Ok(Stop::Invalid(FormatError::Damaged(what)));
+                    return Ok(Some(Stop::Invalid(FormatError::Damaged(what))));
                 }
-                match self.pass(&record)? {
+                room.take(record.header.record_size_bytes());
+                match self.pass(&record, replay)? {
                     Step::On(position) => self.at = position,
-                    Step::Blank(number) => return Ok(Stop::Blank(number)),
+                    Step::Blank(number) => return Ok(Some(Stop::Blank(number))),
                 }
             }
             self.index += 1;
@@ -225,7 +276,7 @@ impl Walker<'_> {
     }
 
     /// Checks one record's place in the chain, and passes its entries on.
-    fn pass(&mut self, record: &Record<'_>) -> Result<Step, OpenError> {
+    fn pass(&mut self, record: &Record<'_>, replay: &mut dyn Replay) -> Result<Step, OpenError> {
         if record.header.previous != self.crc {
             return Err(self.corrupt("the record does not follow the one before it"));
         }
@@ -246,7 +297,7 @@ impl Walker<'_> {
             }
             RecordKind::Roll => return Err(self.corrupt("the roll names no segment")),
         }
-        self.pass_entries(record)?;
+        self.pass_entries(record, replay)?;
         self.tail.push_back(self.at);
         self.tail_segment = self.index;
         self.drop_proven();
@@ -257,17 +308,22 @@ impl Walker<'_> {
         Ok(Step::On(record.end()))
     }
 
-    fn pass_entries(&mut self, record: &Record<'_>) -> Result<(), OpenError> {
+    fn pass_entries(
+        &mut self,
+        record: &Record<'_>,
+        replay: &mut dyn Replay,
+    ) -> Result<(), OpenError> {
+        let Record {
+            position, header, ..
+        } = *record;
+        replay.batch(position, header.epoch, header.time_ms);
         for entry in Entries::new(record.payload) {
             match entry {
                 Ok(Entry::Event(event)) => {
                     self.counts.events += 1;
-                    self.replay
-                        .event(record.position, event)
-                        .map_err(|source| OpenError::Replay {
-                            position: record.position,
-                            source,
-                        })?;
+                    replay
+                        .event(position, event)
+                        .map_err(|source| OpenError::Replay { position, source })?;
                 }
                 Ok(Entry::Body { .. }) => self.counts.bodies += 1,
                 Err(error) => return Err(self.malformed(error)),
@@ -279,9 +335,7 @@ impl Walker<'_> {
     /// A roll is the last record of its segment. The log goes on in the segment that it names, or in one that took
     /// that segment's place: [`Self::takes_over`] looks first. If that one has no records, the log ends here.
     fn roll(&self, number: u64) -> Result<Step, OpenError> {
-        let mut blanks = self.survey.blanks.iter();
-        let is_there = blanks.any(|blank| blank.header.number == number);
-        match is_there {
+        match self.blanks.contains(&number) {
             true => Ok(Step::Blank(number)),
             false => {
                 let mut chain = self.chain.iter();
@@ -334,7 +388,7 @@ impl Walker<'_> {
     }
 
     fn prove_by_later_segments(&mut self) -> Result<(), OpenError> {
-        let chain = self.chain;
+        let chain = &self.chain;
         let epoch = chain[self.index].header.epoch;
         // A segment of a newer epoch was made by a recovery or after one: its header is enough proof.
         for later in &chain[self.index + 1..] {
@@ -350,9 +404,8 @@ impl Walker<'_> {
 
     /// Looks for valid records after the first invalid one, in the same segment.
     fn look_behind(&mut self) -> Result<Option<Cut>, OpenError> {
-        let chain = self.chain;
-        let segment = &*chain[self.index];
-        let mut reader = RecordReader::new(segment);
+        let segment = Arc::clone(&self.chain[self.index]);
+        let mut reader = RecordReader::new(&segment);
         let mut end = reader.begun_until(self.at)?;
         let mut from = self.at;
         while let Some(found) = reader.find_from(from)? {

@@ -57,10 +57,8 @@ impl<T> Partition<T> {
         secret: [u8; 16],
         wall: Timestamp,
     ) -> Result<(Self, Recovery), OpenPartitionError> {
-        // A unit that lies in two segments keeps both. So it is much smaller than the smallest segment.
-        let unit = CountUnit::at_most(options.log.segment_size_first_bytes / 16);
         let how = Rebuild {
-            unit,
+            unit: CountUnit::at_most(options.log.unit_bytes()),
             // What there is, it does not know yet.
             resident_bytes: options.resident_limit.bytes(0),
             reads: Reads::WhatIsNeeded,

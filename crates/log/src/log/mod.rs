@@ -8,6 +8,7 @@
 mod append;
 mod backup;
 mod drain;
+mod follow;
 mod inventory;
 mod pages;
 mod prepare;
@@ -26,7 +27,7 @@ use crate::job::{Commit, FileTask, Job, JobOutcome, Outcome, Task, Write};
 use crate::pages::PageStore;
 use crate::proof::Proof;
 use crate::reader::body::RecentBatches;
-use crate::recovery::{self, FoundBallast, OpenError, Recovered, Recovery};
+use crate::recovery::{FoundBallast, OpenError, Opening, Recovered, Recovery};
 use crate::replay::Ignore;
 use crate::segment::{Recycled, Salts, Segment};
 use crate::storage::{IoFailure, Storage};
@@ -34,6 +35,8 @@ use crate::{Epoch, LogEnd, LogHealth, LogId, LogOptions, LogPosition, LogState, 
 
 pub use backup::{BeginBackupError, PinId};
 use drain::Drain;
+pub use follow::SegmentSource;
+pub(crate) use follow::{Cursor, Followed, Promote, Promoted};
 pub use inventory::{LogSpace, SegmentSpan};
 use prepare::Successor;
 use reclaim::Reclaim;
@@ -104,7 +107,8 @@ impl SegmentLog {
     ) -> Result<(Self, Recovery), OpenError> {
         options.check().map_err(OpenError::Options)?;
         let salts = Salts::new(entropy);
-        let recovered = recovery::recover(&*storage, &options, salts, FIRST_POSITION, replay)?;
+        let opening = Opening::begin(&*storage, salts, FIRST_POSITION)?;
+        let recovered = opening.finish(&*storage, &options, replay)?;
         Ok(Self::resume(storage, options, salts, recovered))
     }
 
@@ -119,7 +123,8 @@ impl SegmentLog {
     ) -> Result<Self, OpenError> {
         options.check().map_err(OpenError::Options)?;
         let salts = Salts::new(entropy);
-        let mut recovered = recovery::recover(&*storage, &options, salts, first, &mut Ignore)?;
+        let opening = Opening::begin(&*storage, salts, first)?;
+        let mut recovered = opening.finish(&*storage, &options, &mut Ignore)?;
         recovered.recovery.time_ms = time_ms;
         Ok(Self::resume(storage, options, salts, recovered).0)
     }
@@ -249,6 +254,9 @@ impl SegmentLog {
             Outcome::Ballast(made) => self.ballast_done(made),
             // It is for the caller that asked.
             Outcome::Read(_) | Outcome::Load(_) => None,
+            Outcome::Follow(_) | Outcome::Promote(_) => {
+                panic!("the job is none of a log that has an owner")
+            }
         };
         if let Some(failure) = failure {
             self.ended = Some(LogEnd::Failed(failure));

@@ -35,7 +35,9 @@ pub(crate) use self::mend::{check_pages, header_crc, mend_pages};
 pub(crate) use self::reader::{NOTED_MAX, header_damage};
 pub use self::reader::{PageDamage, PageError, PageReader, ReadPage};
 pub use self::reading::{GroupReader, PagesRead, PagesToRead};
-pub(crate) use self::restored::{FirstParts, Instead, read_file, replay_manifest};
+pub(crate) use self::restored::{
+    FirstParts, Instead, Reading, Replaying, read_file, replay_manifest,
+};
 pub use self::restored::{ReadManifest, Restored, read_manifest, read_table};
 pub use self::store::{PageStore, WriteManifest, WrittenManifest};
 pub(crate) use self::table::{InPair, bytes_by_pair};

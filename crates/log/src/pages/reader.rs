@@ -97,6 +97,15 @@ pub struct PageReader<'a> {
     whole: BTreeMap<String, (PagePlace, WholePage)>,
 }
 
+/// What a reader knows of the files, so that another one can go on with it.
+#[derive(Default)]
+pub(super) struct Known {
+    open: BTreeMap<String, OpenFile>,
+    damage: Vec<PageDamage>,
+    noted: BTreeMap<String, BTreeSet<u64>>,
+    lost: BTreeMap<String, FormatError>,
+}
+
 /// All bytes of a page. `None` if they cannot be read together.
 type WholePage = Option<Arc<[u8]>>;
 
@@ -156,6 +165,33 @@ impl<'a> PageReader<'a> {
             lost: BTreeMap::new(),
             reads_whole: false,
             whole: BTreeMap::new(),
+        }
+    }
+
+    /// The same, with what another one knows of the files.
+    pub(super) fn knowing(storage: &'a dyn Storage, identity: LogId, known: Known) -> Self {
+        let Known {
+            open,
+            damage,
+            noted,
+            lost,
+        } = known;
+        Self {
+            open,
+            damage,
+            noted,
+            lost,
+            ..Self::new(storage, identity)
+        }
+    }
+
+    /// What it knows of the files.
+    pub(super) fn into_known(self) -> Known {
+        Known {
+            open: self.open,
+            damage: self.damage,
+            noted: self.noted,
+            lost: self.lost,
         }
     }
 

@@ -1,11 +1,15 @@
-//! Reads manifests: the parts of a file, then its pages in the order of the table.
+//! Reads manifests: the parts of a file, then its pages in the order of the table. A reading can stop after each of them.
 
 use std::collections::BTreeMap;
+use std::mem;
+use std::ops::ControlFlow;
 
+use super::reader::Known;
 use super::table::{TablePage, Varints};
 use super::{ManifestError, PageContent, PageDamage, PageNumber, PagePlace, PageReader, PageTable};
 use crate::claims::Claims;
 use crate::format::{FormatError, names};
+use crate::piece::Room;
 use crate::replay::{BoxError, Replay};
 use crate::snapshot::{PartReader, ReadError, SnapshotHeader};
 use crate::storage::Storage;
@@ -47,17 +51,15 @@ pub fn read_manifest(
     position: LogPosition,
     restore: &mut dyn FnMut(Restored<'_>) -> Result<(), BoxError>,
 ) -> Result<ReadManifest, ManifestError> {
-    let instead = Instead::Nothing;
-    read_pieces(
-        storage,
-        position,
-        (Some(identity), instead),
-        &mut All(restore),
-    )
+    let reading = Reading::of(position, Some(identity));
+    reading.finish(storage, Instead::Nothing, &mut All(restore))
 }
 
+/// What a page that is not read takes of the room.
+const PASSED_OVER_SIZE_BYTES: u64 = 64;
+
 /// Takes the pieces of a manifest.
-trait Pieces {
+pub(crate) trait Pieces {
     fn take(&mut self, piece: Restored<'_>) -> Result<(), BoxError>;
 
     /// The next page lies in a file with damage.
@@ -65,6 +67,11 @@ trait Pieces {
 
     /// Whether the next page need not be read.
     fn passes_over(&mut self, page: PageNumber) -> Result<bool, BoxError>;
+
+    /// All pieces have come.
+    fn end(&mut self) -> Result<(), BoxError> {
+        Ok(())
+    }
 }
 
 /// All of them are read.
@@ -81,7 +88,7 @@ impl Pieces for All<'_> {
 }
 
 /// A start reads what it needs.
-struct Replaying<'a>(&'a mut dyn Replay);
+pub(crate) struct Replaying<'a>(pub(crate) &'a mut dyn Replay);
 
 impl Pieces for Replaying<'_> {
     fn take(&mut self, piece: Restored<'_>) -> Result<(), BoxError> {
@@ -98,6 +105,10 @@ impl Pieces for Replaying<'_> {
     fn passes_over(&mut self, page: PageNumber) -> Result<bool, BoxError> {
         self.0.passes_over(page)
     }
+
+    fn end(&mut self) -> Result<(), BoxError> {
+        self.0.snapshot_end()
+    }
 }
 
 /// What a start can use if pages of a snapshot are lost. It has to know that before it uses the snapshot: the next one
@@ -113,15 +124,15 @@ pub(crate) enum Instead<'a> {
 
 impl Instead<'_> {
     /// The pages that each of the other ways needs too. A page in another place is another copy of it.
-    fn pages(self, storage: &dyn Storage, log: LogId) -> Result<Shared, ManifestError> {
+    fn pages(&self, storage: &dyn Storage, log: LogId) -> Result<Shared, ManifestError> {
         match self {
             Self::Nothing => Ok(Shared::Any),
             Self::Log => Ok(Shared::Pages(BTreeMap::new())),
             Self::Snapshots(positions, claims) => {
                 let mut shared = Shared::Any;
                 for position in positions {
-                    match read_table(storage, position) {
-                        Ok(read) if read.header.log == log && read.counts(position, claims) => {
+                    match read_table(storage, *position) {
+                        Ok(read) if read.header.log == log && read.counts(*position, claims) => {
                             shared.keep(read.table.places());
                         }
                         // It cannot be used. Another one may.
@@ -162,18 +173,14 @@ impl Shared {
     }
 }
 
-/// Reads a snapshot and replays it. `log` is `None` if one of any log is accepted. What is passed over is read all the
-/// same, and not replayed, if something else could take its place.
+/// Reads a snapshot and replays it. It may be of any log.
 pub(crate) fn replay_manifest(
     storage: &dyn Storage,
     position: LogPosition,
-    (log, instead): (Option<LogId>, Instead<'_>),
     replay: &mut dyn Replay,
 ) -> Result<ReadManifest, ManifestError> {
-    let read = read_pieces(storage, position, (log, instead), &mut Replaying(replay))?;
-    let ended = replay.snapshot_end();
-    ended.map_err(|error| ManifestError::Restore(position, error))?;
-    Ok(read)
+    let reading = Reading::of(position, None);
+    reading.finish(storage, Instead::Nothing, &mut Replaying(replay))
 }
 
 /// Reads the table of a manifest that is kept, and not its pages.
@@ -181,16 +188,17 @@ pub fn read_table(
     storage: &dyn Storage,
     position: LogPosition,
 ) -> Result<ReadManifest, ManifestError> {
-    let parts = open(storage, position)?;
-    if !parts.header().has_pages {
+    let parts = FileReading::open(storage, position)?;
+    let header = parts.parts.header();
+    if !header.has_pages {
         return Ok(ReadManifest {
-            header: parts.header(),
+            header,
             table: PageTable::default(),
             next_number: PageNumber::default(),
             damage: Vec::new(),
         });
     }
-    read_parts(parts, position, &mut |_| Ok(()))
+    parts.finish()
 }
 
 /// Reads all of a snapshot's file, and not its pages.
@@ -198,48 +206,145 @@ pub(crate) fn read_file(
     storage: &dyn Storage,
     position: LogPosition,
 ) -> Result<ReadManifest, ManifestError> {
-    read_parts(open(storage, position)?, position, &mut |_| Ok(()))
+    FileReading::open(storage, position)?.finish()
 }
 
-fn read_pieces(
-    storage: &dyn Storage,
+/// A manifest, as far as it was read.
+pub(crate) struct Reading {
     position: LogPosition,
-    (log, instead): (Option<LogId>, Instead<'_>),
-    pieces: &mut dyn Pieces,
-) -> Result<ReadManifest, ManifestError> {
-    let mut take = |piece: Restored<'_>| pieces.take(piece);
-    let mut read = read_parts(open(storage, position)?, position, &mut take)?;
-    if log.is_some_and(|log| log != read.header.log) {
-        return Err(ManifestError::OtherLog(names::snapshot(position.as_u64())));
-    }
-    let mut reader = PageReader::new(storage, read.header.log);
-    let refused = |error| ManifestError::Restore(position, error);
-    let log = read.header.log;
-    let mut instead = Some(instead);
-    let mut shared = Shared::Any;
-    for page in read.table.pages() {
-        if pieces.passes_over(page.number).map_err(refused)? {
-            if let Some(instead) = instead.take() {
-                shared = instead.pages(storage, log)?;
-            }
-            if !shared.has(page) {
-                reader.read(page.number, page.place)?;
-            }
-            continue;
-        }
-        let content = reader.read(page.number, page.place)?.content;
-        if reader.has_damage_in(page.place.pair) {
-            pieces.page_is_at_risk();
-        }
-        let taken = pieces.take(Restored::Page(page.number, &content));
-        taken.map_err(refused)?;
-    }
-    read.damage.extend_from_slice(reader.damage());
-    Ok(read)
+    /// `None` if it may be one of any log.
+    log: Option<LogId>,
+    stage: Stage,
 }
 
-fn open(storage: &dyn Storage, position: LogPosition) -> Result<PartReader, ManifestError> {
-    PartReader::open(storage, position).map_err(|error| failed(position, error))
+enum Stage {
+    Begin,
+    File(FileReading),
+    Pages(PagesReading),
+}
+
+impl Reading {
+    pub(crate) fn of(position: LogPosition, log: Option<LogId>) -> Self {
+        let stage = Stage::Begin;
+        Self {
+            position,
+            log,
+            stage,
+        }
+    }
+
+    /// Reads until there is no room, or to the end: then the manifest is whole. What is passed over is read all the same,
+    /// and not passed on, if something else could take its place.
+    pub(crate) fn step(
+        mut self,
+        storage: &dyn Storage,
+        instead: Instead<'_>,
+        pieces: &mut dyn Pieces,
+        room: &mut Room,
+    ) -> Result<ControlFlow<ReadManifest, Self>, ManifestError> {
+        if let Stage::Begin = self.stage {
+            self.stage = Stage::File(FileReading::open(storage, self.position)?);
+        }
+        let pages = match self.stage {
+            Stage::Begin => unreachable!("it has begun"),
+            Stage::Pages(pages) => pages,
+            Stage::File(file) => match file.step(pieces, room)? {
+                ControlFlow::Continue(file) => {
+                    let stage = Stage::File(file);
+                    return Ok(ControlFlow::Continue(Self { stage, ..self }));
+                }
+                ControlFlow::Break(read) if self.log.is_some_and(|log| log != read.header.log) => {
+                    let file = names::snapshot(self.position.as_u64());
+                    return Err(ManifestError::OtherLog(file));
+                }
+                ControlFlow::Break(read) => PagesReading::of(read),
+            },
+        };
+        Ok(match pages.step(storage, instead, pieces, room)? {
+            ControlFlow::Continue(pages) => {
+                let stage = Stage::Pages(pages);
+                ControlFlow::Continue(Self { stage, ..self })
+            }
+            ControlFlow::Break(read) => ControlFlow::Break(read),
+        })
+    }
+
+    /// Reads all of it.
+    fn finish(
+        self,
+        storage: &dyn Storage,
+        instead: Instead<'_>,
+        pieces: &mut dyn Pieces,
+    ) -> Result<ReadManifest, ManifestError> {
+        match self.step(storage, instead, pieces, &mut Room::unlimited())? {
+            ControlFlow::Break(read) => Ok(read),
+            ControlFlow::Continue(_) => unreachable!("there is room for all of it"),
+        }
+    }
+}
+
+/// The pages of a manifest, as far as they were read.
+struct PagesReading {
+    read: ReadManifest,
+    /// Index of the next page.
+    next: usize,
+    known: Known,
+    /// Known once a page was passed over.
+    shared: Option<Shared>,
+}
+
+impl PagesReading {
+    fn of(read: ReadManifest) -> Self {
+        Self {
+            read,
+            next: 0,
+            known: Known::default(),
+            shared: None,
+        }
+    }
+
+    fn step(
+        mut self,
+        storage: &dyn Storage,
+        instead: Instead<'_>,
+        pieces: &mut dyn Pieces,
+        room: &mut Room,
+    ) -> Result<ControlFlow<ReadManifest, Self>, ManifestError> {
+        let header = self.read.header;
+        let known = mem::take(&mut self.known);
+        let mut reader = PageReader::knowing(storage, header.log, known);
+        let refused = |error| ManifestError::Restore(header.position, error);
+        while let Some(page) = self.read.table.pages().get(self.next) {
+            let size_bytes = page.place.size_bytes.into();
+            if !room.fits(size_bytes) {
+                self.known = reader.into_known();
+                return Ok(ControlFlow::Continue(self));
+            }
+            self.next += 1;
+            if pieces.passes_over(page.number).map_err(refused)? {
+                room.take(PASSED_OVER_SIZE_BYTES);
+                let shared = match self.shared.take() {
+                    Some(shared) => shared,
+                    None => instead.pages(storage, header.log)?,
+                };
+                if !self.shared.insert(shared).has(page) {
+                    reader.read(page.number, page.place)?;
+                    room.take(size_bytes);
+                }
+                continue;
+            }
+            let content = reader.read(page.number, page.place)?.content;
+            room.take(size_bytes);
+            if reader.has_damage_in(page.place.pair) {
+                pieces.page_is_at_risk();
+            }
+            let taken = pieces.take(Restored::Page(page.number, &content));
+            taken.map_err(refused)?;
+        }
+        pieces.end().map_err(refused)?;
+        self.read.damage.extend_from_slice(reader.damage());
+        Ok(ControlFlow::Break(self.read))
+    }
 }
 
 fn failed(position: LogPosition, error: ReadError) -> ManifestError {
@@ -257,39 +362,60 @@ fn failed(position: LogPosition, error: ReadError) -> ManifestError {
     }
 }
 
-/// Reads the file alone, and passes on its parts.
-fn read_parts(
-    mut parts: PartReader,
-    position: LogPosition,
-    restore: &mut dyn FnMut(Restored<'_>) -> Result<(), BoxError>,
-) -> Result<ReadManifest, ManifestError> {
-    let damaged = |offset: u64, what: &'static str| {
-        failed(
-            position,
-            ReadError::Format(offset, FormatError::Damaged(what)),
-        )
-    };
-    let header = parts.header();
-    let mut first = FirstParts::of(&header);
-    loop {
-        let at = parts.offset();
-        let part = parts.next_part().map_err(|error| failed(position, error))?;
-        let Some(part) = part else {
-            break;
-        };
-        if !first.take(part).map_err(|what| damaged(at, what))? {
-            restore(Restored::Part(part))
-                .map_err(|error| ManifestError::Restore(position, error))?;
-        }
+/// The parts of a manifest's file, as far as they were read.
+struct FileReading {
+    parts: PartReader,
+    first: FirstParts,
+}
+
+impl FileReading {
+    fn open(storage: &dyn Storage, position: LogPosition) -> Result<Self, ManifestError> {
+        let parts = PartReader::open(storage, position);
+        let parts = parts.map_err(|error| failed(position, error))?;
+        let first = FirstParts::of(&parts.header());
+        Ok(Self { parts, first })
     }
-    match first.missing {
-        Some(0) => Ok(ReadManifest {
-            header,
-            table: first.table,
-            next_number: first.next_number,
-            damage: Vec::new(),
-        }),
-        Some(_) | None => Err(damaged(0, "the table of pages is not whole")),
+
+    fn step(
+        mut self,
+        pieces: &mut dyn Pieces,
+        room: &mut Room,
+    ) -> Result<ControlFlow<ReadManifest, Self>, ManifestError> {
+        let header = self.parts.header();
+        let refused = |error| failed(header.position, error);
+        let damaged = |offset: u64, what| {
+            let damage = FormatError::Damaged(what);
+            refused(ReadError::Format(offset, damage))
+        };
+        while !room.is_full() {
+            let at = self.parts.offset();
+            let Some(part) = self.parts.next_part().map_err(refused)? else {
+                return match self.first.missing {
+                    Some(0) => Ok(ControlFlow::Break(ReadManifest {
+                        header,
+                        table: self.first.table,
+                        next_number: self.first.next_number,
+                        damage: Vec::new(),
+                    })),
+                    Some(_) | None => Err(damaged(0, "the table of pages is not whole")),
+                };
+            };
+            room.take(part.len() as u64);
+            if !self.first.take(part).map_err(|what| damaged(at, what))? {
+                let taken = pieces.take(Restored::Part(part));
+                taken.map_err(|error| ManifestError::Restore(header.position, error))?;
+            }
+        }
+        Ok(ControlFlow::Continue(self))
+    }
+
+    /// Reads all of it, and passes nothing on.
+    fn finish(self) -> Result<ReadManifest, ManifestError> {
+        let pieces = &mut All(&mut |_| Ok(()));
+        match self.step(pieces, &mut Room::unlimited())? {
+            ControlFlow::Break(read) => Ok(read),
+            ControlFlow::Continue(_) => unreachable!("there is room for all of it"),
+        }
     }
 }
 

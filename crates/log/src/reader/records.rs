@@ -44,13 +44,31 @@ pub(crate) struct RecordReader<'a> {
     file: &'a dyn StorageFile,
     name: &'a str,
     first: LogPosition,
-    window: Vec<u8>,
-    /// Offset in the file of the window's first byte.
-    window_offset: u64,
+    window: Window,
+}
+
+/// What was read of a segment, so that another reader can go on with it.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    bytes: Vec<u8>,
+    /// Offset in the file of the first byte.
+    offset: u64,
+}
+
+/// The valid header of a record that lies within its segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
+    pub(crate) header: RecordHeader,
+    bytes: [u8; RECORD_HEADER_SIZE],
 }
 
 impl<'a> RecordReader<'a> {
     pub(crate) fn new(segment: &'a Segment) -> Self {
+        Self::with(segment, Window::default())
+    }
+
+    /// Goes on with what was read of this segment.
+    pub(crate) fn with(segment: &'a Segment, window: Window) -> Self {
         Self {
             header: &segment.header,
             seal: segment.seal,
@@ -58,9 +76,13 @@ impl<'a> RecordReader<'a> {
             file: &*segment.file,
             name: &segment.name,
             first: segment.first(),
-            window: Vec::new(),
-            window_offset: 0,
+            window,
         }
+    }
+
+    /// What was read of the segment.
+    pub(crate) fn into_window(self) -> Window {
+        self.window
     }
 
     /// Where the records of a segment begin, from what it or they say. `None` if it was never written to.
@@ -78,8 +100,7 @@ impl<'a> RecordReader<'a> {
             file: &*blank.file,
             name: &blank.name,
             first: LogPosition::default(),
-            window: Vec::new(),
-            window_offset: 0,
+            window: Window::default(),
         };
         let begin = SEGMENT_HEADER_BLOCK_SIZE;
         if let Ok((header, _)) = reader.header_at(begin)? {
@@ -109,8 +130,19 @@ impl<'a> RecordReader<'a> {
         &mut self,
         position: LogPosition,
     ) -> Result<Result<Record<'_>, FormatError>, IoFailure> {
+        match self.head(position)? {
+            Ok(head) => self.record(head),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    /// The header of the record at a position, or why there is no record.
+    pub(crate) fn head(
+        &mut self,
+        position: LogPosition,
+    ) -> Result<Result<Head, FormatError>, IoFailure> {
         let offset = self.offset_of(position);
-        let (header, head) = match self.header_at(offset)? {
+        let (header, bytes) = match self.header_at(offset)? {
             Ok(found) => found,
             Err(error) => return Ok(Err(error)),
         };
@@ -124,6 +156,20 @@ impl<'a> RecordReader<'a> {
                 "the record reaches beyond its segment",
             )));
         }
+        Ok(Ok(Head { header, bytes }))
+    }
+
+    /// The record that has this header, or why it does not count.
+    pub(crate) fn record(
+        &mut self,
+        head: Head,
+    ) -> Result<Result<Record<'_>, FormatError>, IoFailure> {
+        let Head {
+            header,
+            bytes: head,
+        } = head;
+        let position = header.position;
+        let offset = self.offset_of(position);
         let chain_start = self.chain_start;
         let payload_length = header.payload_length as usize;
         let record = self.bytes(offset, RECORD_HEADER_SIZE + payload_length)?;
@@ -179,8 +225,7 @@ impl<'a> RecordReader<'a> {
         let mut from = self.offset_of(position);
         // Candidates are read through a window of their own, so that this one can continue.
         let mut candidates = Self {
-            window: Vec::new(),
-            window_offset: 0,
+            window: Window::default(),
             ..*self
         };
         while let Some((offset, header)) = self.find_header(from)? {
@@ -227,19 +272,20 @@ impl<'a> RecordReader<'a> {
         let rest = memory_size(self.header.capacity_bytes.saturating_sub(offset));
         let count = count.min(rest);
         let held = offset
-            .checked_sub(self.window_offset)
+            .checked_sub(self.window.offset)
             .map(memory_size)
-            .filter(|at| at.saturating_add(count) <= self.window.len());
+            .filter(|at| at.saturating_add(count) <= self.window.bytes.len());
         if let Some(at) = held {
-            return Ok(&self.window[at..at + count]);
+            return Ok(&self.window.bytes[at..at + count]);
         }
-        self.window.resize(count.max(WINDOW_SIZE.min(rest)), 0);
-        let read = storage::read_at(self.file, self.name, &mut self.window, offset);
+        let bytes = &mut self.window.bytes;
+        bytes.resize(count.max(WINDOW_SIZE.min(rest)), 0);
+        let read = storage::read_at(self.file, self.name, bytes, offset);
         // After a failed read, the contents of the window are unknown.
-        self.window.truncate(*read.as_ref().unwrap_or(&0));
-        self.window_offset = offset;
+        bytes.truncate(*read.as_ref().unwrap_or(&0));
+        self.window.offset = offset;
         let read = read?;
-        Ok(&self.window[..count.min(read)])
+        Ok(&bytes[..count.min(read)])
     }
 }
 

@@ -1,10 +1,12 @@
 //! Which snapshot a start uses, and the pages that the kept ones name.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 
 use super::{OpenError, manifest_error};
 use crate::format::{FIRST_POSITION, names};
-use crate::pages::{self, Instead, PageStore, ReadManifest};
+use crate::pages::{self, Instead, PageStore, ReadManifest, Replaying};
+use crate::piece::Room;
 use crate::replay::Replay;
 use crate::segment::Salts;
 use crate::storage::{self, Storage};
@@ -24,6 +26,20 @@ pub(crate) struct FoundSnapshots {
 }
 
 impl FoundSnapshots {
+    /// The newest of the valid ones cannot be used.
+    fn pass_over(&mut self, error: OpenError) {
+        if let Some(position) = self.valid.pop() {
+            self.damaged.push((position, error));
+        }
+    }
+
+    fn using(mut self, position: LogPosition, read: ReadManifest) -> Self {
+        self.copies.clone_from(&read.damage);
+        self.used = Some(position);
+        self.read = Some(read);
+        self
+    }
+
     /// The files with damage, each once.
     pub(super) fn damaged_files(&self) -> Vec<String> {
         let copies = self.copies.iter().map(|damage| damage.file.clone());
@@ -46,60 +62,79 @@ impl FoundSnapshots {
     }
 }
 
-pub(super) fn load_snapshot(
-    storage: &dyn Storage,
-    survey: &Survey,
-    replay: &mut dyn Replay,
-) -> Result<(FoundSnapshots, Start), OpenError> {
-    let mut start = Start {
-        position: FIRST_POSITION,
-        chain: survey.log().unwrap_or_default().chain_start(),
-        time_ms: 0,
-        epoch: Epoch::default(),
-        begins_anew: false,
-    };
-    let mut found = FoundSnapshots {
-        used: None,
-        read: None,
-        copies: Vec::new(),
-        valid: survey.snapshots.clone(),
-        damaged: Vec::new(),
-    };
-    while let Some(position) = found.valid.last().copied() {
-        replay.begin();
-        let instead = instead_of(&found, survey);
-        match pages::replay_manifest(storage, position, (survey.log(), instead), replay) {
-            Ok(read) if !read.counts(position, &survey.claims) => {
-                let file = names::snapshot(position.as_u64());
-                let what = "a later owner of the log went on before it";
-                found.valid.pop();
-                let error = OpenError::corrupt(&file, 0, what);
-                found.damaged.push((position, error));
-            }
-            Ok(read) => {
-                let header = read.header;
-                found.copies.clone_from(&read.damage);
-                found.used = Some(position);
-                found.read = Some(read);
-                start.position = position;
-                start.chain = header.chain;
-                start.epoch = header.epoch;
-                start.time_ms = header.time_ms;
-                start.begins_anew = header.begins_anew;
-                return Ok((found, start));
-            }
-            Err(error) if error.is_lasting() => {
-                found.valid.pop();
-                found.damaged.push((position, manifest_error(error)));
-            }
-            Err(error) => return Err(manifest_error(error)),
+/// A start that looks for a snapshot that is whole, the newest first.
+pub(super) struct Loading {
+    found: FoundSnapshots,
+    /// Where a walk begins without a snapshot.
+    beginning: Start,
+    /// The one that is being read.
+    reading: Option<pages::Reading>,
+}
+
+impl Loading {
+    pub(super) fn of(survey: &Survey) -> Self {
+        Self {
+            found: FoundSnapshots {
+                used: None,
+                read: None,
+                copies: Vec::new(),
+                valid: survey.snapshots.clone(),
+                damaged: Vec::new(),
+            },
+            beginning: Start {
+                position: FIRST_POSITION,
+                chain: survey.log().unwrap_or_default().chain_start(),
+                time_ms: 0,
+                epoch: Epoch::default(),
+                begins_anew: false,
+            },
+            reading: None,
         }
     }
-    replay.begin();
-    match found.damaged.len() {
-        0 => Ok((found, start)),
-        1 if is_complete(survey) => Ok((found, start)),
-        _ => Err(found.damaged.remove(0).1),
+
+    /// Reads until there is no room, or until all of the snapshot was passed on.
+    pub(super) fn step(
+        mut self,
+        storage: &dyn Storage,
+        survey: &Survey,
+        replay: &mut dyn Replay,
+        room: &mut Room,
+    ) -> Result<ControlFlow<(FoundSnapshots, Start), Self>, OpenError> {
+        while let Some(position) = self.found.valid.last().copied() {
+            let reading = match self.reading.take() {
+                Some(reading) => reading,
+                None => {
+                    replay.begin();
+                    pages::Reading::of(position, survey.log())
+                }
+            };
+            let instead = instead_of(&self.found, survey);
+            match reading.step(storage, instead, &mut Replaying(replay), room) {
+                Ok(ControlFlow::Continue(reading)) => {
+                    self.reading = Some(reading);
+                    return Ok(ControlFlow::Continue(self));
+                }
+                Ok(ControlFlow::Break(read)) if !read.counts(position, &survey.claims) => {
+                    let file = names::snapshot(position.as_u64());
+                    let what = "a later owner of the log went on before it";
+                    self.found.pass_over(OpenError::corrupt(&file, 0, what));
+                }
+                Ok(ControlFlow::Break(read)) => {
+                    let start = Start::of(&read.header);
+                    let found = self.found.using(position, read);
+                    return Ok(ControlFlow::Break((found, start)));
+                }
+                Err(error) if error.is_lasting() => self.found.pass_over(manifest_error(error)),
+                Err(error) => return Err(manifest_error(error)),
+            }
+        }
+        replay.begin();
+        match self.found.damaged.len() {
+            0 => {}
+            1 if is_complete(survey) => {}
+            _ => return Err(self.found.damaged.remove(0).1),
+        }
+        Ok(ControlFlow::Break((self.found, self.beginning)))
     }
 }
 

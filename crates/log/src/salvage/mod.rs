@@ -23,7 +23,7 @@ use crate::claims::Claims;
 use crate::format::FIRST_POSITION;
 use crate::format::names::{self, Name};
 use crate::inspect::Damage;
-use crate::pages::{self, Instead, ManifestError};
+use crate::pages::{self, ManifestError};
 use crate::proof::FoundProof;
 use crate::reader::body::Body;
 use crate::recovery::{self, OpenError};
@@ -154,13 +154,8 @@ impl Salvage {
         let mut gaps = Vec::new();
         let crc = match &base.source {
             Source::Snapshot(header) => {
-                pages::replay_manifest(
-                    &*self.storage,
-                    base.position,
-                    (None, Instead::Nothing),
-                    rescue,
-                )
-                .map_err(recovery::manifest_error)?;
+                pages::replay_manifest(&*self.storage, base.position, rescue)
+                    .map_err(recovery::manifest_error)?;
                 self.note_time(header.time_ms);
                 Some(header.chain)
             }
@@ -310,14 +305,7 @@ impl Salvage {
                 // A later owner went on before it.
                 continue;
             }
-            let read = || {
-                pages::replay_manifest(
-                    &*self.storage,
-                    position,
-                    (None, Instead::Nothing),
-                    &mut Ignore,
-                )
-            };
+            let read = || pages::replay_manifest(&*self.storage, position, &mut Ignore);
             let source = match again(read, ManifestError::is_lasting) {
                 Ok(read) => {
                     let copies = read.damage.into_iter();

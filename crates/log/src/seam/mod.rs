@@ -4,6 +4,7 @@
 
 mod ends;
 mod files;
+mod followed;
 mod local;
 mod owned;
 mod tidy;
@@ -11,6 +12,10 @@ mod time;
 
 pub use ends::LogEnd;
 pub use files::LogFiles;
+pub use followed::{
+    AllPages, Batch, Batches, FollowError, FollowedLog, LogSource, PageChoice, Piece, Progress,
+    Seen,
+};
 pub use local::{BeginSnapshotError, LocalLog, SnapshotStatus};
 pub use owned::{
     AppendError, FullLimits, LogHealth, LogLimits, LogState, Need, OwnedLog, Reservation,

@@ -9,6 +9,7 @@ mod backup;
 mod crash;
 mod damage;
 mod faults;
+mod following;
 mod golden;
 mod golden_pages;
 mod life;
