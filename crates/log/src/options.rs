@@ -93,7 +93,7 @@ impl LogOptions {
         Ok(())
     }
 
-    /// The unit in which live bytes are counted. One that lies in two segments keeps both, so it is much smaller than the
+    /// The largest unit in which live bytes may be counted. One that lies in two segments keeps both, so it is much smaller than the
     /// smallest segment.
     pub fn unit_bytes(&self) -> u64 {
         self.segment_size_first_bytes / 16

@@ -55,6 +55,9 @@ pub trait Replay {
     /// Takes the next event after the snapshot, with the position of the record that holds it.
     fn event(&mut self, record: LogPosition, event: &[u8]) -> Result<(), BoxError>;
 
+    /// All events of the record have come.
+    fn batch_end(&mut self) {}
+
     /// Called once at the end, also if the log cannot be read any further, and before anything on the disk is changed.
     /// Who takes parts or events without looking into them says here what is wrong with the first bad one.
     fn end(&mut self) -> Result<(), LateError> {

@@ -329,6 +329,7 @@ impl Walker {
                 Err(error) => return Err(self.malformed(error)),
             }
         }
+        replay.batch_end();
         Ok(())
     }
 

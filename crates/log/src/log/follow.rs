@@ -41,7 +41,7 @@ impl SegmentSource {
 }
 
 impl LogSource for SegmentSource {
-    /// A log of segments only fails, and then the process stops. So how it has ended does not matter.
+    /// A log of segments only fails for its owner, and then the process stops. So how it has ended does not matter.
     fn follow(&self, _after: Option<&LogEnd>, pages: Box<dyn PageChoice>) -> Box<dyn FollowedLog> {
         let salts = Salts::new((self.entropy)());
         let storage = Arc::clone(&self.storage);
@@ -49,6 +49,7 @@ impl LogSource for SegmentSource {
         Box::new(SegmentFollower {
             state: State::Behind(Box::new(cursor)),
             seen: Seen::default(),
+            progress: Progress::Behind,
             epoch: None,
             is_stopped: false,
         })
@@ -71,6 +72,8 @@ impl fmt::Debug for SegmentSource {
 struct SegmentFollower {
     state: State,
     seen: Seen,
+    /// What the last job has brought.
+    progress: Progress,
     /// The epoch of the promotion, once there was one.
     epoch: Option<Epoch>,
     is_stopped: bool,
@@ -110,7 +113,10 @@ impl FollowedLog for SegmentFollower {
             Outcome::Follow(followed) => self.followed(*followed),
             Outcome::Promote(promoted) => self.promoted(promoted),
             // It is for the caller that asked.
-            Outcome::Read(_) | Outcome::Load(_) => self.progress(),
+            Outcome::Read(_) | Outcome::Load(_) => match &self.state {
+                State::Ended(end) => Err(end.clone().into()),
+                _ => Ok(self.progress),
+            },
             Outcome::Commit(_)
             | Outcome::Prepare(_)
             | Outcome::Snapshot(_)
@@ -150,34 +156,34 @@ impl FollowedLog for SegmentFollower {
 impl SegmentFollower {
     fn followed(&mut self, followed: Followed) -> Result<Progress, FollowError> {
         assert!(followed.is_taken(), "the pieces were not taken");
-        self.state = State::Failed;
+        self.take_back();
         let (cursor, is_whole) = followed.read?;
         self.seen = cursor.seen();
-        self.state = match is_whole {
-            true => State::Current(cursor),
-            false => State::Behind(cursor),
+        (self.state, self.progress) = match is_whole {
+            true => (State::Current(cursor), Progress::Current),
+            false => (State::Behind(cursor), Progress::Behind),
         };
-        self.progress()
+        Ok(self.progress)
     }
 
     fn promoted(&mut self, promoted: Promoted) -> Result<Progress, FollowError> {
-        self.state = match promoted {
-            Ok(owned) => State::Owned(owned),
-            Err(FollowError::Ended(end)) => State::Ended(end),
-            Err(FollowError::Open(error)) => {
-                self.state = State::Failed;
-                return Err(error.into());
+        self.take_back();
+        match promoted {
+            Ok(owned) => self.state = State::Owned(owned),
+            Err(error) => {
+                if let FollowError::Ended(end) = &error {
+                    self.state = State::Ended(end.clone());
+                }
+                return Err(error);
             }
-        };
-        self.progress()
+        }
+        self.progress = Progress::Owned;
+        Ok(self.progress)
     }
 
-    fn progress(&self) -> Result<Progress, FollowError> {
-        match &self.state {
-            State::Behind(_) | State::Waiting | State::Failed => Ok(Progress::Behind),
-            State::Current(_) => Ok(Progress::Current),
-            State::Owned(_) => Ok(Progress::Owned),
-            State::Ended(end) => Err(end.clone().into()),
-        }
+    /// Takes back the job that is out. Until its outcome was looked at, the log counts as failed.
+    fn take_back(&mut self) {
+        let state = mem::replace(&mut self.state, State::Failed);
+        assert!(matches!(state, State::Waiting), "no such job is out");
     }
 }

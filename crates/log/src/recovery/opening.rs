@@ -91,6 +91,10 @@ impl Opening {
         options: &LogOptions,
         epoch: Epoch,
     ) -> Result<Recovered, OpenError> {
+        assert!(
+            epoch > self.survey.epoch_max(),
+            "the epoch has begun before"
+        );
         let (found, mut end) = self.reading.into_found();
         if self.survey.is_new() {
             (end.position, end.durable) = (self.first, self.first);

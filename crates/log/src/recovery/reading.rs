@@ -66,7 +66,8 @@ impl Reading {
                 }
             },
             Stage::Records(found, walker) => walk(found, *walker, replay, room)?,
-            stage @ (Stage::Whole(..) | Stage::Failed) => stage,
+            stage @ Stage::Whole(..) => stage,
+            Stage::Failed => panic!("the log is read on after an error"),
         };
         Ok(())
     }

@@ -8,7 +8,8 @@ use crate::{Epoch, LogPosition};
 /// The log has ended for its owner, for good. What is durable beyond the last reported position is unknown: only a new
 /// opening can find out.
 ///
-/// A log of segments only fails, because its directory is locked. The other ends are those of logs with several owners.
+/// A log of segments only fails for its owner, because its directory is locked. A promotion to an old epoch is fenced. The
+/// other ends are those of logs with several owners.
 /// A partition stops at each of them.
 #[derive(Clone, Debug, Error)]
 pub enum LogEnd {

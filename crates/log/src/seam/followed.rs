@@ -15,7 +15,7 @@ pub trait LogSource: Send + Sync {
     /// owner's readers may still read its files. All jobs of that owner must be back.
     fn follow(&self, after: Option<&LogEnd>, pages: Box<dyn PageChoice>) -> Box<dyn FollowedLog>;
 
-    /// The unit of positions in which live bytes are counted, in bytes.
+    /// The largest unit of positions in which live bytes may be counted, in bytes.
     fn unit_bytes(&self) -> u64;
 }
 
@@ -28,10 +28,10 @@ pub trait FollowedLog: Send {
     fn next_job(&mut self) -> Option<Job>;
 
     /// Takes the outcome of a job, after its pieces were taken. After an end, every later call returns it too. After an
-    /// error the log cannot be followed any more, and there is no further job.
+    /// error the log cannot be followed any more: there is no further job, and what others have read changes nothing.
     fn complete(&mut self, outcome: JobOutcome) -> Result<Progress, FollowError>;
 
-    /// What was handed out so far.
+    /// What was handed out so far, by jobs without an error.
     fn seen(&self) -> Seen;
 
     /// Makes this process the owner, once the rest was handed out. To be called once. An epoch that is not above all others
@@ -180,6 +180,15 @@ impl Batches {
     pub fn push_event(&mut self, event: &[u8]) {
         self.bytes.extend_from_slice(event);
         self.event_ends.push(self.bytes.len());
+    }
+
+    /// Removes the last batch with its events.
+    pub(crate) fn drop_last(&mut self) {
+        if let Some(last) = self.batches.pop() {
+            self.event_ends.truncate(last.first_event);
+            self.bytes
+                .truncate(self.event_ends.last().copied().unwrap_or_default());
+        }
     }
 
     /// How many batches there are.

@@ -15,7 +15,7 @@ use crate::segment::Salts;
 use crate::storage::Storage;
 use crate::{Epoch, LogOptions, LogPosition, OpenError, PageContent, PageNumber, Recovery};
 
-/// How much a job reads, unless one batch, page or part is larger.
+/// How much a job reads, unless one batch or page is larger, and one part more.
 const PIECE_SIZE_BYTES: u64 = 1 << 20;
 
 /// A log, as far as it was followed. It is in the follower or in a job.
@@ -89,9 +89,12 @@ impl Cursor {
             pieces,
             pages: &mut *self.pages,
             is_at_risk: false,
+            has_open_batch: false,
         };
         let mut room = Room::of_bytes(PIECE_SIZE_BYTES);
-        opening.read(&*self.storage, &mut collecting, &mut room)
+        let read = opening.read(&*self.storage, &mut collecting, &mut room);
+        collecting.drop_open_batch();
+        read
     }
 }
 
@@ -130,9 +133,18 @@ struct Collecting<'a> {
     pages: &'a mut dyn PageChoice,
     /// The next page is.
     is_at_risk: bool,
+    /// The last batch may get more events.
+    has_open_batch: bool,
 }
 
 impl Collecting<'_> {
+    /// A batch is handed out whole or not at all, also if one of its entries is malformed.
+    fn drop_open_batch(&mut self) {
+        if mem::take(&mut self.has_open_batch) {
+            self.batches().drop_last();
+        }
+    }
+
     fn batches(&mut self) -> &mut Batches {
         if !matches!(self.pieces.last(), Some(Piece::Batches(_))) {
             self.pieces.push(Piece::Batches(Batches::default()));
@@ -185,11 +197,53 @@ impl Replay for Collecting<'_> {
     }
 
     fn batch(&mut self, record: LogPosition, epoch: Epoch, time_ms: u64) {
+        self.has_open_batch = true;
         self.batches().begin(record, epoch, time_ms);
+    }
+
+    fn batch_end(&mut self) {
+        self.has_open_batch = false;
     }
 
     fn event(&mut self, _record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
         self.batches().push_event(event);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seam::AllPages;
+
+    #[test]
+    fn a_batch_is_handed_out_whole_or_not_at_all() {
+        let mut pieces = Vec::new();
+        let mut collecting = Collecting {
+            pieces: &mut pieces,
+            pages: &mut AllPages,
+            is_at_risk: false,
+            has_open_batch: false,
+        };
+        collecting.begin();
+        for record in [8, 16, 24] {
+            let record = LogPosition::new(record);
+            collecting.batch(record, Epoch::default(), 5);
+            collecting.event(record, b"one").unwrap();
+            collecting.event(record, b"two").unwrap();
+            if record.as_u64() < 24 {
+                collecting.batch_end();
+            }
+        }
+        // The third entry of the last one is malformed.
+        collecting.drop_open_batch();
+        let [Piece::Begin, Piece::Batches(batches)] = &pieces[..] else {
+            panic!("{pieces:?}");
+        };
+        let records = batches.iter().map(|it| it.record.as_u64());
+        assert_eq!(records.collect::<Vec<_>>(), [8, 16]);
+        for batch in batches.iter() {
+            assert_eq!(batch.events().collect::<Vec<_>>(), [b"one", b"two"]);
+        }
     }
 }
