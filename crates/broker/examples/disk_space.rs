@@ -16,7 +16,7 @@ use bytes::Bytes;
 use kew_broker::{Moment, Partition, PartitionOptions, Reply, TurnEnd};
 use kew_engine::storage::{ReceivedMessage, StorageCommand, StorageOutcome};
 use kew_engine::{BodyEncoding, Command, EntityName, Outcome, Timestamp, VisibilityTimeout};
-use kew_log::{BootTime, FileStorage};
+use kew_log::{BootTime, FileStorage, LogSpace};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -123,12 +123,16 @@ impl Measured {
 
     fn is_small(&self) -> bool {
         let live_bytes = self.partition.state().live_bytes();
-        self.partition.log().files().unwrap().space().size_bytes
-            <= live_bytes * 14 / 10 + (256 << 20)
+        self.space().size_bytes <= live_bytes * 14 / 10 + (256 << 20)
+    }
+
+    fn space(&self) -> LogSpace {
+        let files = self.partition.log().files();
+        files.expect("the log is in a directory").space()
     }
 
     fn print(&self, what: &str) {
-        let space = self.partition.log().files().unwrap().space();
+        let space = self.space();
         println!(
             "{what}: {} MiB of segments, {} MiB of all files, {:.1} MiB live, {} MiB moved in {} bodies",
             space.size_bytes >> 20,
