@@ -139,8 +139,10 @@ impl<T> Partition<T> {
         }
         let durable_before = self.log.durable();
         let was_snapshotting = self.log.snapshots().is_under_way;
+        let was_short = self.log.health().is_short_of_descriptors;
         let completed = self.log.complete(outcome);
-        if self.log.health().is_short_of_descriptors {
+        // Once: the log tries again by itself, and reads must not wait for longer each time.
+        if !was_short && self.log.health().is_short_of_descriptors {
             self.retry_reading();
         }
         if was_snapshotting && !self.log.snapshots().is_under_way {

@@ -21,7 +21,7 @@ use crate::{BootTime, LiveBytes, Reservation, ReserveError, Tidied};
 /// How long after a change, or after the last look, the next one is.
 const LOOK_INTERVAL_MS: u64 = 250;
 
-/// How long after the opening the first one is.
+/// How long after the first call of `tidy` the first one is.
 const FIRST_LOOK_MS: u64 = 1000;
 
 /// How many segments an idle log keeps for reuse.
@@ -193,6 +193,9 @@ impl SegmentLog {
 
     /// When [`tidy`](Self::tidy) has something to do, if nothing else happens.
     pub fn next_wake(&self) -> Option<BootTime> {
+        if self.ended.is_some() {
+            return None;
+        }
         let due_at = self.tidying.due_at();
         (due_at != BootTime::NEVER).then_some(due_at)
     }
