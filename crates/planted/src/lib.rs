@@ -49,8 +49,6 @@ pub enum Seam {
     Job,
     /// In the simulation, the `ScrubReport` of a partition that was just scrubbed.
     Scrubbed,
-    /// In the log, whether it is durable up to the snapshot that is to be written.
-    SnapshotDurable,
     /// In the broker, whether records of a run may leave memory.
     MayEvict,
     /// In the simulation, the parts of a snapshot of a partition that was just opened. Empty just before that.

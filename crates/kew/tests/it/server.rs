@@ -28,6 +28,7 @@ pub(crate) struct Server {
     lines: Receiver<String>,
     log: Log,
     expected_errors: Vec<&'static str>,
+    tolerated_errors: Vec<&'static str>,
     is_judged: bool,
 }
 
@@ -125,6 +126,7 @@ impl Server {
             lines: read_lines(stdout),
             log: Log::collect(stderr),
             expected_errors: Vec::new(),
+            tolerated_errors: Vec::new(),
             is_judged: false,
         }
     }
@@ -132,6 +134,11 @@ impl Server {
     /// By its end the server must log an error with this text. Any other error fails the test.
     pub(crate) fn expect_error(&mut self, text: &'static str) {
         self.expected_errors.push(text);
+    }
+
+    /// The server may log an error with this text: whether it does depends on the moment.
+    pub(crate) fn tolerate_error(&mut self, text: &'static str) {
+        self.tolerated_errors.push(text);
     }
 
     /// The values of a fact that was printed before the server was ready.
@@ -293,7 +300,8 @@ impl Server {
         self.is_judged = true;
         let status = self.child.wait().expect("our own child");
         let log = self.log.finish();
-        let faults = faults(status, &log, ending, &self.expected_errors);
+        let (expected, tolerated) = (&self.expected_errors, &self.tolerated_errors);
+        let faults = faults(status, &log, ending, expected, tolerated);
         if !faults.is_empty() || std::thread::panicking() {
             let from = log.floor_char_boundary(log.len().saturating_sub(8 * 1024));
             show(&format!("--- kew logged:\n{}\n---", &log[from..]));

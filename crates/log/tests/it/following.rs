@@ -275,6 +275,7 @@ fn a_walk_stops_at_a_full_piece_and_goes_on_behind_it() {
     let mut ends = Vec::new();
     loop {
         let mut items = Items::new(none);
+        items.has_begun = !ends.is_empty();
         let before = log.seen();
         let (_, result) = step(&mut *log, &mut items).unwrap();
         let records = items.items.iter().filter_map(|item| match item {

@@ -69,7 +69,7 @@ pub const CONTROLS: [Planted; 7] = [
 ];
 
 /// Every bug except those of bus queues.
-pub const OF_STORAGE: [Planted; 48] = [
+pub const OF_STORAGE: [Planted; 47] = [
     COMMIT_NOT_SYNCED,
     PAGES_NOT_SYNCED,
     SYNC_TRIED_AGAIN,
@@ -118,7 +118,6 @@ pub const OF_STORAGE: [Planted; 48] = [
     ),
     Planted::seams("ChangedRunKeepsPage", pages::changed_run_keeps_page),
     Planted::seams("EvictedAtAnyTime", pages::evicted_at_any_time),
-    Planted::seams("SnapshotBeforeDurable", pages::snapshot_before_durable),
     Planted::seams("LocksPassedOver", directories::locks_passed_over),
     Planted::seams("PatchesNotWritten", directories::patches_not_written),
     Planted::seams("PatchLost", directories::patch_lost),

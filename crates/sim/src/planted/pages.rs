@@ -147,13 +147,6 @@ pub(super) fn evicted_at_any_time() -> Hook {
     on(Seam::MayEvict, |may: &mut bool| *may = true)
 }
 
-/// A snapshot is written before the log is durable up to there.
-pub(super) fn snapshot_before_durable() -> Hook {
-    on(Seam::SnapshotDurable, |is_durable: &mut bool| {
-        *is_durable = true;
-    })
-}
-
 /// The pages of the older snapshot go as soon as a newer one has its name.
 pub(super) fn pages_of_older_removed() -> Hook {
     on(Seam::Renamed, |(disk, name): &mut Renamed| {
