@@ -143,6 +143,8 @@ impl Swarm {
             segment_size_first_bytes: [96 * 1024, 128 * 1024, 256 * 1024][r.index(3)],
             batch_size_max_bytes: [48 * 1024, 64 * 1024][r.index(2)],
             snapshot_after_bytes: [16 * 1024, 48 * 1024, 128 * 1024][r.index(3)],
+            // One check gives due work and a command only so many turns, and none of them may wait for memory.
+            memory_slack_bytes: 1 << 20,
             bus: Some(bus),
             ..plain
         }
