@@ -290,7 +290,7 @@ fn partition_families(
         Family::counter(
             "kew_partition_waited",
             Unit::Seconds,
-            "Time in which no command was decided: the next segment of the log was being prepared \
+            "Time in which no command could be decided: the next segment of the log was being prepared \
              (segment), or records took twice their limit of memory while a snapshot was written \
              (memory)",
         )

@@ -57,7 +57,7 @@ pub(super) struct Evacuation {
     /// The command that moves the bodies which were read, and the room that it needs.
     ready: Option<(Command, u64)>,
     /// The space that is too much also while there are commands, in thousandths of the live bytes.
-    excess_per_mille: u64,
+    beyond_busy_per_mille: u64,
     /// How many bytes may be appended beside those of commands.
     allowance_bytes: u64,
     /// When the last piece was moved.
@@ -88,10 +88,10 @@ impl Evacuation {
     /// Notes what the log has seen, and the victim that it has chosen.
     pub(super) fn begin(
         &mut self,
-        excess_per_mille: Option<u64>,
+        beyond_busy_per_mille: Option<u64>,
         victim: Option<Range<LogPosition>>,
     ) {
-        self.excess_per_mille = excess_per_mille.unwrap_or(self.excess_per_mille);
+        self.beyond_busy_per_mille = beyond_busy_per_mille.unwrap_or(self.beyond_busy_per_mille);
         if let Some(positions) = victim {
             self.victim = Some(Victim {
                 positions: numbers(&positions),
@@ -115,7 +115,7 @@ impl Evacuation {
     /// Notes bytes that commands have appended.
     fn allow(&mut self, size_bytes: u64, piece_bytes: u64) {
         // s = x / 0.4, at most 0.5, and s / (1 - s) for each byte.
-        let share = (self.excess_per_mille.saturating_mul(10) / 4).min(500);
+        let share = (self.beyond_busy_per_mille.saturating_mul(10) / 4).min(500);
         let allowed = size_bytes * share / (1000 - share);
         let most_bytes = ALLOWED_PIECES_MAX * piece_bytes;
         self.allowance_bytes = (self.allowance_bytes + allowed).min(most_bytes);

@@ -47,6 +47,11 @@ impl LiveBytes for Live<'_> {
     fn unit_bytes(&self) -> u64 {
         self.state.count_unit().size_bytes()
     }
+
+    fn units_around(&self, range: Range<LogPosition>) -> Range<LogPosition> {
+        let units = self.state.units_around(&numbers(&range));
+        LogPosition::new(units.start)..LogPosition::new(units.end)
+    }
 }
 
 /// Positions, as the engine has them.

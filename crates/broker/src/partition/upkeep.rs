@@ -39,10 +39,10 @@ impl<T> Partition<T> {
         let Tidied {
             wants_snapshot,
             wants_size,
-            excess_per_mille,
+            beyond_busy_per_mille,
             victim,
         } = self.log.tidy(now, &Live::of(&self.state), is_idle);
-        self.evacuation.begin(excess_per_mille, victim);
+        self.evacuation.begin(beyond_busy_per_mille, victim);
         if wants_size {
             // A purge has made the state smaller at once, and no growth is a reason to measure it.
             self.measured.forget();

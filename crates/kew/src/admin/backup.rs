@@ -154,7 +154,7 @@ fn refused(error: BackupRefused) -> Failure {
         ),
         BackupRefused::Log(BeginBackupError::NoFiles) => Failure::new(
             "unsupported",
-            "the server keeps its messages in memory and has no files to back up; start it with a data directory",
+            "the log of this server has no files to back up",
         ),
         BackupRefused::Log(BeginBackupError::Ended(_)) | BackupRefused::Stopped => Failure::new(
             "stopped",

@@ -22,9 +22,14 @@ pub trait LiveBytes {
         self.bytes_in(LogPosition::new(0)..LogPosition::new(u64::MAX))
     }
 
-    /// The size of a unit. Units begin at its multiples.
+    /// The size of a unit.
     fn unit_bytes(&self) -> u64 {
         1
+    }
+
+    /// The smallest range of whole units around some positions.
+    fn units_around(&self, positions: Range<LogPosition>) -> Range<LogPosition> {
+        positions
     }
 }
 
@@ -43,9 +48,9 @@ pub struct Tidied {
     pub wants_snapshot: bool,
     /// The size of the state is to be measured anew: a purge makes it smaller at once. This comes before the snapshot.
     pub wants_size: bool,
-    /// The space that is too much also while there are commands, in thousandths of the live bytes, if the log has looked.
-    /// What goes without moving bodies, and what a small log needs, does not count.
-    pub excess_per_mille: Option<u64>,
+    /// By how much the space is above what is too much while there are commands, in thousandths of the live bytes, if the log
+    /// has looked. What goes without moving bodies, and what a small log needs, does not count.
+    pub beyond_busy_per_mille: Option<u64>,
     /// Positions to empty, so that their segment can be removed. There is no other victim until
     /// [`end_victim`](super::LocalLog::end_victim).
     pub victim: Option<Range<LogPosition>>,

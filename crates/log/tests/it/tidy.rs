@@ -25,6 +25,12 @@ impl LiveBytes for Bodies {
     fn unit_bytes(&self) -> u64 {
         UNIT_BYTES
     }
+
+    fn units_around(&self, positions: Range<LogPosition>) -> Range<LogPosition> {
+        let first = positions.start.as_u64() / UNIT_BYTES * UNIT_BYTES;
+        let end = positions.end.as_u64().next_multiple_of(UNIT_BYTES);
+        LogPosition::new(first)..LogPosition::new(end)
+    }
 }
 
 /// Live bytes that are not to be counted.
@@ -119,10 +125,10 @@ fn the_segment_with_the_smallest_share_is_the_victim_until_it_has_ended() {
     live.0.insert(middle(least), 10);
     let tidied = tidy(&mut node, 1000, &live);
     assert_eq!(tidied.victim, Some(units(least)));
-    assert!(tidied.excess_per_mille > Some(1000) && !tidied.wants_snapshot);
+    assert!(tidied.beyond_busy_per_mille > Some(1000) && !tidied.wants_snapshot);
     // There is no other one meanwhile.
     let tidied = tidy(&mut node, 1250, &live);
-    assert!(tidied.excess_per_mille.is_some() && tidied.victim.is_none());
+    assert!(tidied.beyond_busy_per_mille.is_some() && tidied.victim.is_none());
     live.0.remove(&middle(least));
     LocalLog::end_victim(&mut node.log, VictimEnd::Emptied);
     let next = tidy(&mut node, 1250, &live).victim;
@@ -185,7 +191,7 @@ fn before_its_time_it_does_nothing() {
     assert_eq!(LocalLog::next_wake(&node.log), Some(at_ms(1000)));
     assert_eq!(tidy(&mut node, 999, &NotAsked), Tidied::default());
     let live = in_each(&node, 1000);
-    assert!(tidy(&mut node, 1000, &live).excess_per_mille.is_some());
+    assert!(tidy(&mut node, 1000, &live).beyond_busy_per_mille.is_some());
     // A little later it looks again, if something was appended or not: a victim is being emptied.
     assert_eq!(LocalLog::next_wake(&node.log), Some(at_ms(1250)));
     node.send(1, &mut told).unwrap();

@@ -102,16 +102,19 @@ impl SegmentLog {
             return;
         };
         match end {
-            VictimEnd::Emptied => {}
+            VictimEnd::Emptied | VictimEnd::GivenUp => {}
             VictimEnd::Unreadable => {
                 victims.unreadable.insert(first);
             }
-            VictimEnd::Paused => victims.let_rest(first, now),
-            // There is no hurry: the disk is full, and the next look comes soon.
-            VictimEnd::TooLarge => return victims.let_rest(first, now),
-            VictimEnd::GivenUp => return,
+            VictimEnd::Paused | VictimEnd::TooLarge => victims.let_rest(first, now),
         }
-        self.tidying.look_now();
+        match end {
+            VictimEnd::Emptied | VictimEnd::Unreadable | VictimEnd::Paused => {
+                self.tidying.look_now()
+            }
+            // There is no hurry.
+            VictimEnd::TooLarge | VictimEnd::GivenUp => self.tidying.look_soon(),
+        }
     }
 
     /// Notes what of a batch only moves.
@@ -134,7 +137,7 @@ impl SegmentLog {
     ) -> bool {
         let full = self.limits().full;
         let excess_per_mille = self.excess_per_mille(live, look);
-        tidied.excess_per_mille = Some(excess_per_mille.saturating_sub(BUSY_EXCESS_PER_MILLE));
+        tidied.beyond_busy_per_mille = Some(excess_per_mille.saturating_sub(BUSY_EXCESS_PER_MILLE));
         let most_per_mille = match is_idle {
             true => IDLE_EXCESS_PER_MILLE,
             false => BUSY_EXCESS_PER_MILLE,
@@ -152,7 +155,7 @@ impl SegmentLog {
             };
             if let Some((first, units)) = self.cheapest(live, look, is_worth_moving) {
                 self.tidying.victims.victim = Some(first);
-                tidied.victim = Some(positions(&units));
+                tidied.victim = Some(units);
             }
         }
         self.tidying.victims.victim.is_some()
@@ -174,13 +177,12 @@ impl SegmentLog {
         live: &dyn LiveBytes,
         look: &Look,
         is_worth_moving: impl Fn(&Seen) -> bool,
-    ) -> Option<(LogPosition, Range<u64>)> {
+    ) -> Option<(LogPosition, Range<LogPosition>)> {
         let (victims, now) = (&self.tidying.victims, self.tidying.now);
-        let end = self.end.as_u64();
-        let open_unit = units_around(&(end..end + 1), live.unit_bytes());
+        let open_unit = live.units_around(self.end..self.end.plus(1));
         let candidates = look.segments.values().filter_map(|seen| {
             let first = seen.first;
-            let units = units_around(&seen.records, live.unit_bytes());
+            let units = live.units_around(positions(&seen.records));
             // What moves goes into the open unit, and must not keep the victim.
             let is_victim = seen.live_bytes > 0
                 && units.end <= open_unit.start
@@ -207,10 +209,4 @@ impl Seen {
         let is_cheap = self.share_per_mille() < FULL_VICTIM_SHARE_PER_MILLE_MAX;
         is_cheap && is_little && full.takes_moves
     }
-}
-
-/// The smallest range of whole units around a range of positions.
-fn units_around(range: &Range<u64>, unit_bytes: u64) -> Range<u64> {
-    let end = range.end.checked_next_multiple_of(unit_bytes);
-    range.start / unit_bytes * unit_bytes..end.unwrap_or(u64::MAX)
 }
