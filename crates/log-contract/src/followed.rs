@@ -1,5 +1,7 @@
 //! What a follower was given, and a check of the order in which it came.
 
+use std::collections::BTreeMap;
+
 use kew_log::{AllPages, Epoch, FollowError, FollowedLog, LogPosition, LogSource, Piece, Progress};
 
 use crate::broken::{Checked, hold};
@@ -18,8 +20,8 @@ pub(crate) struct FollowedBatch {
 pub(crate) struct Content {
     has_begun: bool,
     is_snapshot_whole: bool,
-    /// The events that the snapshot has, from its parts and pages.
-    restored: Vec<Vec<u8>>,
+    /// The events that the snapshot has, from its parts and pages, by their indexes: pages come in any order.
+    restored: BTreeMap<usize, Vec<u8>>,
     pub(crate) batches: Vec<FollowedBatch>,
 }
 
@@ -38,9 +40,11 @@ impl Content {
                         ..Self::default()
                     };
                 }
-                Piece::Part(part) => self.take_restored(&part)?,
+                Piece::Part(part) => self.take_restored(0, &part)?,
                 Piece::Page { content, .. } => {
-                    self.take_restored(content.group(0).unwrap_or_default())?;
+                    let index = content.group(0).and_then(|index| index.try_into().ok());
+                    let index = usize::from_le_bytes(index.unwrap_or_default());
+                    self.take_restored(index, content.group(1).unwrap_or_default())?;
                 }
                 Piece::PassedOver(page) => hold!(false, "page {page:?} was passed over"),
                 Piece::SnapshotEnd => {
@@ -72,16 +76,17 @@ impl Content {
         Ok(())
     }
 
-    fn take_restored(&mut self, event: &[u8]) -> Checked {
+    fn take_restored(&mut self, index: usize, event: &[u8]) -> Checked {
         hold!(!self.is_snapshot_whole, "a part came behind its snapshot");
-        self.restored.push(event.to_vec());
+        let before = self.restored.insert(index, event.to_vec());
+        hold!(before.is_none(), "event {index} came twice in a snapshot");
         Ok(())
     }
 
     /// All events, from the snapshot and behind it.
     pub(crate) fn history(&self) -> Vec<Vec<u8>> {
         let behind = self.batches.iter().flat_map(|batch| &batch.events);
-        self.restored.iter().chain(behind).cloned().collect()
+        self.restored.values().chain(behind).cloned().collect()
     }
 
     /// Whether it has a snapshot.

@@ -287,7 +287,10 @@ impl SnapshotContent for State {
     }
 
     fn put_page(&self, index: usize, page: &mut PageContent) {
-        page.add_group(|out| out.extend_from_slice(&self.events[index + 1]));
+        page.begin(0);
+        let index = index + 1;
+        page.add_group(|out| out.extend(index.to_le_bytes()));
+        page.add_group(|out| out.extend_from_slice(&self.events[index]));
     }
 
     fn keep(&self, index: usize, page: PageNumber) {

@@ -21,8 +21,10 @@ pub trait Subject {
         let _ = steps;
     }
 
-    /// No file may grow any more. Ignored by a log that has none.
-    fn fill(&mut self) {}
+    /// No file may grow any more. Returns whether the log has any.
+    fn fill(&mut self) -> bool {
+        false
+    }
 
     /// The next commit of the owner ends the log for it.
     fn end_owner(&mut self);
@@ -135,9 +137,10 @@ impl Subject for SegmentSubject {
         self.storage.crash_after(steps);
     }
 
-    fn fill(&mut self) {
+    fn fill(&mut self) -> bool {
         let used_bytes = self.storage.used_bytes();
         self.storage.set_capacity_bytes(Some(used_bytes));
+        true
     }
 
     /// The disk fails.

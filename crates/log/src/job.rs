@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::LogPosition;
 use crate::ballast::{self, MadeBallast};
 use crate::format::{SegmentHeader, names};
 use crate::log::{Cursor, Followed, Promote, Promoted};
@@ -15,7 +14,7 @@ use crate::proof::WriteClaim;
 use crate::segment::{self, Blank, MakeError, Recycled, Segment, Source};
 use crate::snapshot::SnapshotError;
 use crate::storage::{self, IoFailure, Storage};
-use crate::{Body, BodyError, Piece};
+use crate::{Body, BodyError, Epoch, LogPosition, Piece};
 
 /// Blocking work. Run it, and give its outcome back to the log.
 #[must_use = "the log waits for the job's outcome"]
@@ -460,6 +459,8 @@ impl MakeBallast {
 /// Removes the names of files that are no longer needed, oldest snapshot first.
 pub(crate) struct Retire {
     pub(crate) unneeded: Unneeded,
+    /// Of this opening. Segments of a former one may have readers that this one does not count.
+    pub(crate) epoch: Epoch,
     /// How many of the segments may be kept to be reused.
     pub(crate) recycled_max: usize,
     /// Smaller ones are not worth keeping.
@@ -536,6 +537,7 @@ impl Retire {
             // A reader that still holds the segment keeps reading from it, so it is only unlinked. No new
             // reader can get it: the log has forgotten it.
             let is_recycled = Arc::strong_count(segment) == 1
+                && segment.header.epoch == self.epoch
                 && recycled.len() < self.recycled_max
                 && segment.header.capacity_bytes >= self.recycled_capacity_bytes_min;
             if is_recycled {

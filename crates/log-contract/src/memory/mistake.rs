@@ -13,7 +13,7 @@ pub enum Mistake {
     MarkMovesEnd,
     /// A commit comes out beside another one.
     TwoCommits,
-    /// A reservation is not checked: it serves again, and for more than its room.
+    /// A reservation that an empty batch has used serves again.
     ReservationUsedTwice,
     /// The largest batch grows with the log.
     LimitGrows,

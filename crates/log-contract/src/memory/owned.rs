@@ -10,7 +10,7 @@ use kew_log::{
     ReserveError,
 };
 
-use super::kept::{Stored, halved};
+use super::kept::{FIRST_POSITION, Stored, halved};
 use super::local::Snapshots;
 use super::snapshot::Snapshot;
 use super::{Mistake, Shared, log_id};
@@ -185,7 +185,7 @@ impl MemoryLog {
 
     fn batch_size_bytes_max(&self) -> u64 {
         match self.makes(Mistake::LimitGrows) {
-            true => BATCH_SIZE_BYTES_MAX + self.end.as_u64(),
+            true => BATCH_SIZE_BYTES_MAX + self.end.as_u64() - FIRST_POSITION.as_u64(),
             false => BATCH_SIZE_BYTES_MAX,
         }
     }
@@ -220,10 +220,10 @@ impl OwnedLog for MemoryLog {
 
     fn append(&mut self, at: Reservation, batch: BatchBuilder) -> Result<LogPosition, AppendError> {
         self.check_ended()?;
+        at.check(self.reserved, &batch, self.end)?;
         if !self.makes(Mistake::ReservationUsedTwice) {
-            at.check(self.reserved, &batch, self.end)?;
+            self.reserved = None;
         }
-        self.reserved = None;
         if !batch.is_empty() {
             self.stage(batch);
         }

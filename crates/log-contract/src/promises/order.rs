@@ -26,7 +26,8 @@ fn run(make: Make<'_>, seed: Option<usize>) -> Checked<Content> {
     let mut owner = Owner::open(&*subject.source())?;
     for nth in 0..12 {
         owner.send_with(2, 400, None)?;
-        if nth % 4 == 3 {
+        // What the last snapshot has is not seen in batches, so some come behind it.
+        if nth % 4 == 3 && nth < 11 {
             finish(&mut owner, seed)?;
             owner.begin_snapshot(&Live::default())?;
         }

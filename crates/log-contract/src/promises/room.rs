@@ -69,6 +69,8 @@ pub(super) fn no_batch_is_above_the_limit(make: Make<'_>) -> Checked {
     let limit = owner.log.limits().batch_size_bytes_max;
     hold!(limit <= BATCH_SIZE_BYTES_MAX, "the limit is {limit}");
     owner.send(2)?;
+    let now = owner.log.limits().batch_size_bytes_max;
+    hold!(now == limit, "the limit was {limit}, and is {now}");
     let at = owner.room(Need::grow(limit + 1))?;
     let room_bytes = at.room_bytes;
     hold!(
@@ -123,22 +125,33 @@ pub(super) fn jobs_lead_to_room(make: Make<'_>) -> Checked {
             owner.send_with(1, 700, None)?;
         }
     }
-    subject.fill();
-    for _ in 0..40 {
-        let is_room = leads_to_room(&mut owner, Need::grow(900))?;
-        let need = match is_room {
-            true => Need::grow(900),
-            // What frees space may still have room.
-            false => Need::free(900),
-        };
-        if !leads_to_room(&mut owner, need)? {
-            break;
+    let is_full = subject.fill();
+    for _ in 0..200 {
+        if !leads_to_room(&mut owner, Need::grow(900))? {
+            hold!(is_full, "there is no space, and no disk that is full");
+            return drain(&mut owner);
         }
-        let at = owner.log.reserve(need)?;
-        owner
-            .log
-            .append(at, owner.batch(at.position, &[b'.'; 800]))?;
+        owner.send_with(1, 800, None)?;
     }
+    hold!(!is_full, "a full disk takes all batches");
+    Ok(())
+}
+
+/// What frees space has room for a while.
+fn drain(owner: &mut Owner) -> Checked {
+    let full = owner.log.limits().full;
+    hold!(
+        full.is_some(),
+        "a log without space does not say what it takes"
+    );
+    let mut count = 0;
+    while count < 100 && leads_to_room(owner, Need::free(900))? {
+        let at = owner.log.reserve(Need::free(900))?;
+        let batch = owner.batch(at.position, &[b'.'; 800]);
+        owner.log.append(at, batch)?;
+        count += 1;
+    }
+    hold!(count > 0, "what frees space has no room on a full disk");
     Ok(())
 }
 
