@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kew_log::{AllPages, Epoch, FollowError, FollowedLog, LogPosition, LogSource, Piece, Progress};
 
-use crate::broken::{Checked, hold};
+use crate::broken::{Broken, Checked, hold};
 
 /// A batch that was followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,9 @@ impl Content {
                     let index = usize::from_le_bytes(index.unwrap_or_default());
                     self.take_restored(index, content.group(1).unwrap_or_default())?;
                 }
-                Piece::PassedOver(page) => hold!(false, "page {page:?} was passed over"),
+                Piece::PassedOver(page) => {
+                    return Err(Broken::new(format!("page {page:?} was passed over")));
+                }
                 Piece::SnapshotEnd => {
                     hold!(self.batches.is_empty(), "a snapshot ended behind batches");
                     self.is_snapshot_whole = true;
@@ -141,10 +143,8 @@ impl Follower {
     pub(crate) fn promote(&mut self, epoch: Epoch) -> Checked<Result<(), FollowError>> {
         self.log.promote(epoch);
         while self.progress != Progress::Owned {
-            let Some(job) = self.log.next_job() else {
-                hold!(false, "a promotion has no job, and does not end");
-                continue;
-            };
+            let job = self.log.next_job();
+            let job = job.ok_or_else(|| Broken::new("a promotion has no job, and does not end"))?;
             let mut outcome = job.run();
             self.content.take(outcome.take_followed())?;
             match self.log.complete(outcome) {

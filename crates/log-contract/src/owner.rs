@@ -9,7 +9,7 @@ use kew_log::{
     PageContent, PageNumber, PlannedSnapshot, Recovery, Reservation, ReserveError, SnapshotContent,
 };
 
-use crate::broken::{Checked, hold};
+use crate::broken::{Broken, Checked, hold};
 use crate::followed::{Content, Follower, follow};
 
 /// No log needs more jobs than that to make room for a batch.
@@ -121,8 +121,7 @@ impl Owner {
                 return Ok(());
             }
         }
-        hold!(false, "jobs do not end");
-        Ok(())
+        Err(Broken::new("jobs do not end"))
     }
 
     /// Reserves room. Other jobs than commits make it.
@@ -136,8 +135,7 @@ impl Owner {
                 Err(error) => return Err(error.into()),
             }
         }
-        hold!(false, "jobs do not lead to room");
-        unreachable!("it does not hold")
+        Err(Broken::new("jobs do not lead to room"))
     }
 
     /// A batch with an event.
@@ -156,7 +154,7 @@ impl Owner {
     /// Appends a batch with a body. Returns where it lies.
     pub(crate) fn send_body(&mut self, body: &[u8]) -> Checked<BodyLocation> {
         let location = self.send_with(1, 16, Some(body))?;
-        location.ok_or_else(|| crate::Broken::new("a body has no location"))
+        location.ok_or_else(|| Broken::new("a body has no location"))
     }
 
     /// Appends a batch with events of a size.

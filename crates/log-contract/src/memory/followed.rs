@@ -210,7 +210,8 @@ impl Cursor {
                 }
                 Phase::Batches => {
                     let kept = shared.kept();
-                    if self.seen.end < kept.trimmed {
+                    let skips_gaps = shared.makes(Mistake::GapSkipped);
+                    if self.seen.end < kept.trimmed && !skips_gaps {
                         // What comes next is not there any more: a newer snapshot has it.
                         self.begin(&kept, pieces);
                         continue;

@@ -41,4 +41,6 @@ pub enum Mistake {
     OldEpochAccepted,
     /// What a former owner commits is followed, although it is told that it is fenced.
     VoidApplied,
+    /// A follower goes on behind batches that have gone before it has read them.
+    GapSkipped,
 }

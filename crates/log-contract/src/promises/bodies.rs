@@ -3,7 +3,7 @@
 use kew_log::{Body, BodyError, BodyLocation};
 
 use super::Make;
-use crate::broken::{Checked, hold};
+use crate::broken::{Broken, Checked, hold};
 use crate::followed::follow;
 use crate::owner::{Live, Owner};
 
@@ -91,7 +91,10 @@ pub(super) fn old_handles_read_or_are_gone(make: Make<'_>) -> Checked {
                 );
             }
             Some(Err(BodyError::Gone(_))) => {}
-            other => hold!(false, "a handle of body {number} reads {other:?}"),
+            other => {
+                let what = format!("a handle of body {number} reads {other:?}");
+                return Err(Broken::new(what));
+            }
         }
     }
     Ok(())

@@ -4,7 +4,7 @@ use kew_log::{BatchBuilder, JobKind, LogPosition, Need};
 
 use super::Make;
 use crate::Subject;
-use crate::broken::{Checked, hold};
+use crate::broken::{Broken, Checked, hold};
 use crate::followed::follow;
 use crate::owner::{Live, Owner};
 
@@ -77,7 +77,7 @@ pub(super) fn durable_is_followed(make: Make<'_>) -> Checked {
             .held
             .iter()
             .position(|job| job.kind() == JobKind::Commit);
-        let commit = commit.ok_or_else(|| crate::Broken::new("nothing commits a batch"))?;
+        let commit = commit.ok_or_else(|| Broken::new("nothing commits a batch"))?;
         owner.run(commit)?;
         let durable = owner.log.durable();
         hold!(

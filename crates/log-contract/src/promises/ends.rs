@@ -3,7 +3,7 @@
 use kew_log::{Epoch, FollowError, Job, LogEnd, LogState, Need, ReserveError};
 
 use super::Make;
-use crate::broken::{Checked, hold};
+use crate::broken::{Broken, Checked, hold};
 use crate::followed::{Follower, follow};
 use crate::owner::Owner;
 
@@ -67,12 +67,10 @@ pub(super) fn old_epochs_are_fenced(make: Make<'_>) -> Checked {
     );
     for epoch in [newest, Epoch::new(1)] {
         let mut follower = follow(&*subject.source())?;
-        let Err(FollowError::Ended(LogEnd::Fenced(by))) = follower.promote(epoch)? else {
-            hold!(
-                false,
-                "a promotion to epoch {epoch} below {newest} is not fenced"
-            );
-            continue;
+        let promoted = follower.promote(epoch)?;
+        let Err(FollowError::Ended(LogEnd::Fenced(by))) = promoted else {
+            let what = format!("a promotion to epoch {epoch} is not fenced by {newest}");
+            return Err(Broken::new(what));
         };
         hold!(
             by == newest,

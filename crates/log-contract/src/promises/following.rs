@@ -73,3 +73,36 @@ pub(super) fn current_has_all(make: Make<'_>) -> Checked {
     );
     Ok(())
 }
+
+/// A slow follower gets the same pieces, and a current one goes on.
+pub(super) fn a_slow_follower_gets_the_same(make: Make<'_>) -> Checked {
+    let subject = make();
+    let mut owner = Owner::open(&*subject.source())?;
+    for _ in 0..6 {
+        owner.send_with(1, 700, None)?;
+    }
+    owner.settle()?;
+    let mut slow = Follower::new(&*subject.source());
+    hold!(slow.step()?, "a follower has no job");
+    hold!(
+        slow.progress == Progress::Behind,
+        "all comes in one piece, which shows nothing"
+    );
+    // What it would read next goes.
+    for _ in 0..3 {
+        owner.send_with(1, 700, None)?;
+        owner.snapshot(&Live::default())?;
+    }
+    for _ in 0..3 {
+        while slow.step()? {}
+        let same = slow.content.history() == owner.history();
+        hold!(same, "a slow follower gets other batches");
+        hold!(
+            slow.progress == Progress::Current,
+            "a slow follower stays behind"
+        );
+        owner.send(1)?;
+        owner.settle()?;
+    }
+    Ok(())
+}

@@ -180,7 +180,12 @@ pub const PROMISES: [Promise; 24] = [
         "owners_do_not_overlap",
         "`owned_until` is not built (A7), and leases come with the model (B7)",
     ),
-    not_yet(23, "a_slow_follower_gets_the_same", NEEDS_LINK),
+    by(
+        23,
+        "a_slow_follower_gets_the_same",
+        following::a_slow_follower_gets_the_same,
+        Mistake::GapSkipped,
+    ),
     not_yet(24, "a_copy_that_differs_is_told", NEEDS_LINK),
 ];
 

@@ -3,7 +3,7 @@
 use std::thread;
 
 use super::Make;
-use crate::broken::{Checked, hold};
+use crate::broken::{Broken, Checked, hold};
 use crate::followed::{Content, follow};
 use crate::owner::{Live, Owner};
 
@@ -74,7 +74,7 @@ fn run_one(owner: &mut Owner, pick: usize) -> Checked {
     };
     let job = owner.held.remove(index);
     let outcome = thread::scope(|scope| scope.spawn(|| job.run()).join());
-    let outcome = outcome.map_err(|_| crate::Broken::new("a job panics"))?;
+    let outcome = outcome.map_err(|_| Broken::new("a job panics"))?;
     owner.log.complete(outcome)?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 use kew_log::{BATCH_SIZE_BYTES_MAX, BatchBuilder, Need, ReserveError};
 
 use super::Make;
-use crate::broken::{Checked, hold};
+use crate::broken::{Broken, Checked, hold};
 use crate::followed::follow;
 use crate::owner::Owner;
 
@@ -165,9 +165,6 @@ fn leads_to_room(owner: &mut Owner, need: Need) -> Checked<bool> {
             Err(error) => return Err(error.into()),
         }
     }
-    hold!(
-        false,
-        "{need:?} has no room after all jobs, and there is space"
-    );
-    Ok(false)
+    let what = format!("{need:?} has no room after all jobs, and there is space");
+    Err(Broken::new(what))
 }

@@ -165,3 +165,23 @@ impl PagesToRead {
         (result, read)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_in_memory_are_read_by_groups() {
+        let number = PageNumber::new(3);
+        let mut page = PageContent::new(1);
+        page.add_group(|out| out.extend(b"one"));
+        page.add_group(|out| out.extend(b"two"));
+        let pages = PagesToRead::of(BTreeMap::from([(number, Arc::new(page))]));
+        let (groups, read) = pages.read(|reader| {
+            assert!(reader.has_both_files(number));
+            [0, 1, 2].map(|index| reader.group(number, index).ok())
+        });
+        assert_eq!(groups, [Some(b"one".to_vec()), Some(b"two".to_vec()), None]);
+        assert!(read.damage().is_empty() && read.lost().is_empty());
+    }
+}
