@@ -2,8 +2,9 @@
 
 use thiserror::Error;
 
-use crate::format::{RECORD_HEADER_SIZE, body_crc};
-use crate::{BodyLocation, LogPosition};
+use crate::format::{RECORD_HEADER_SIZE, RecordKind, Seal, Sealing, body_crc, seal_record};
+use crate::sealed::Sealed;
+use crate::{BodyLocation, Epoch, LogId, LogPosition};
 
 const TAG_EVENT: u8 = 1;
 const TAG_BODY: u8 = 2;
@@ -160,13 +161,40 @@ impl BatchBuilder {
         1 + VARINT_SIZE_MAX + BODY_CRC_SIZE + length
     }
 
-    pub(crate) fn time_ms(&self) -> u64 {
+    /// The partition's time of the batch, in milliseconds.
+    pub fn time_ms(&self) -> u64 {
         self.time_ms
     }
 
     /// Whether a body was added.
     pub(crate) fn has_bodies(&self) -> bool {
         self.has_bodies
+    }
+
+    /// Completes the batch for a log that is not one of segments. `previous` is the content checksum of the batch before.
+    ///
+    /// Without entries it is a beat.
+    pub fn seal(self, log: LogId, epoch: Epoch, previous: u32) -> Sealed {
+        let position = self.position;
+        let mut record = self.buffer;
+        let payload_end = record.len();
+        let sealing = Sealing {
+            chain_start: log.chain_start(),
+            seal: Seal::NONE,
+            kind: RecordKind::Batch,
+            previous,
+            position,
+            time_ms: self.time_ms,
+            epoch,
+            durable: LogPosition::default(),
+        };
+        let content = seal_record(&mut record, sealing);
+        Sealed {
+            end: position.plus(record.len() as u64),
+            record: record.into(),
+            content,
+            payload_end,
+        }
     }
 
     pub(crate) fn into_buffer(self) -> Vec<u8> {

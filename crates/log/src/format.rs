@@ -215,6 +215,11 @@ pub(crate) fn check_version(version: u32) -> Result<(), FormatError> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seal(u32);
 
+impl Seal {
+    /// Of a record that lies in no segment.
+    pub(crate) const NONE: Self = Self(0);
+}
+
 /// The header before a payload.
 ///
 /// Its *content* checksum covers what is equal in all copies of a log: the log's identity, this header without

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::LogPosition;
 use crate::ballast::{self, MadeBallast};
 use crate::format::{SegmentHeader, names};
 use crate::log::{Cursor, Followed, Promote, Promoted};
@@ -15,7 +14,7 @@ use crate::proof::WriteClaim;
 use crate::segment::{self, Blank, MakeError, Recycled, Segment, Source};
 use crate::snapshot::SnapshotError;
 use crate::storage::{self, IoFailure, Storage};
-use crate::{Body, BodyError, Piece};
+use crate::{Body, BodyError, Epoch, LogPosition, Piece};
 
 /// Blocking work. Run it, and give its outcome back to the log.
 #[must_use = "the log waits for the job's outcome"]
@@ -29,6 +28,7 @@ pub(crate) enum Task {
     Load(Load),
     Follow(Box<Cursor>),
     Promote(Promote),
+    Other(Other),
 }
 
 /// What makes, renames or removes files.
@@ -41,6 +41,22 @@ pub(crate) enum FileTask {
 
 /// A read that the log does not know.
 pub(crate) type Load = Box<dyn FnOnce() -> Box<dyn Any + Send> + Send>;
+
+/// What a log of another crate does.
+pub(crate) struct Other {
+    kind: JobKind,
+    size_bytes: u64,
+    run: Box<dyn FnOnce() -> OtherDone + Send>,
+}
+
+/// The outcome of that.
+pub(crate) struct OtherDone {
+    is_ok: bool,
+    /// What was read for a follower, until it is taken.
+    pieces: Vec<Piece>,
+    /// `None` once it was taken.
+    result: Option<Box<dyn Any + Send>>,
+}
 
 /// The kind of a job, for drivers that run different kinds on different threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +94,29 @@ impl Job {
         Self(Task::Load(Box::new(|| Box::new(read()))))
     }
 
+    /// A job of a log of another crate, which takes the result: [`JobOutcome::take_other`]. `run` adds what it has read for
+    /// a follower to the pieces. `size_bytes` is what a commit writes.
+    pub fn other<T: Any + Send, E: Any + Send>(
+        kind: JobKind,
+        size_bytes: u64,
+        run: impl FnOnce(&mut Vec<Piece>) -> Result<T, E> + Send + 'static,
+    ) -> Self {
+        let run = move || {
+            let mut pieces = Vec::new();
+            let result = run(&mut pieces);
+            OtherDone {
+                is_ok: result.is_ok(),
+                pieces,
+                result: Some(Box::new(result)),
+            }
+        };
+        Self(Task::Other(Other {
+            kind,
+            size_bytes,
+            run: Box::new(run),
+        }))
+    }
+
     /// The kind of this job.
     pub fn kind(&self) -> JobKind {
         match &self.0 {
@@ -92,6 +131,7 @@ impl Job {
             Task::Load(_) => JobKind::Load,
             Task::Follow(_) => JobKind::Follow,
             Task::Promote(_) => JobKind::Promote,
+            Task::Other(other) => other.kind,
         }
     }
 
@@ -102,6 +142,7 @@ impl Job {
                 let writes = commit.writes.iter();
                 writes.map(|write| write.record.len() as u64).sum()
             }
+            Task::Other(other) => other.size_bytes,
             Task::Files(..)
             | Task::Read(_)
             | Task::Load(_)
@@ -119,6 +160,7 @@ impl Job {
             Task::Load(read) => Outcome::Load(Some(read())),
             Task::Follow(cursor) => Outcome::Follow(Box::new(cursor.run())),
             Task::Promote(promote) => Outcome::Promote(promote.run()),
+            Task::Other(other) => Outcome::Other((other.run)()),
         })
     }
 }
@@ -155,6 +197,7 @@ pub(crate) enum Outcome {
     Load(Option<Box<dyn Any + Send>>),
     Follow(Box<Followed>),
     Promote(Promoted),
+    Other(OtherDone),
 }
 
 impl JobOutcome {
@@ -169,7 +212,8 @@ impl JobOutcome {
             | Outcome::Ballast(_)
             | Outcome::Read(_)
             | Outcome::Follow(_)
-            | Outcome::Promote(_) => return None,
+            | Outcome::Promote(_)
+            | Outcome::Other(_) => return None,
         };
         loaded.downcast().ok().map(|loaded| *loaded)
     }
@@ -185,14 +229,40 @@ impl JobOutcome {
             | Outcome::Ballast(_)
             | Outcome::Load(_)
             | Outcome::Follow(_)
-            | Outcome::Promote(_) => None,
+            | Outcome::Promote(_)
+            | Outcome::Other(_) => None,
         }
     }
 
-    /// Takes the pieces that a follow job has read, in order. Any other outcome has none.
+    /// Takes the result of a [`Job::other`], for the log that has made the job. Any other outcome has none.
+    ///
+    /// # Panics
+    ///
+    /// If its pieces were not taken.
+    pub fn take_other<T: Any, E: Any>(&mut self) -> Option<Result<T, E>> {
+        let result = match &mut self.0 {
+            Outcome::Other(done) => {
+                assert!(done.pieces.is_empty(), "the pieces were not taken");
+                done.result.take()?
+            }
+            Outcome::Commit(_)
+            | Outcome::Prepare(_)
+            | Outcome::Snapshot(_)
+            | Outcome::Retire(_)
+            | Outcome::Ballast(_)
+            | Outcome::Read(_)
+            | Outcome::Load(_)
+            | Outcome::Follow(_)
+            | Outcome::Promote(_) => return None,
+        };
+        result.downcast().ok().map(|result| *result)
+    }
+
+    /// Takes the pieces that a job of a follower has read, in order. Any other outcome has none.
     pub fn take_followed(&mut self) -> Vec<Piece> {
         match &mut self.0 {
             Outcome::Follow(followed) => followed.take(),
+            Outcome::Other(done) => std::mem::take(&mut done.pieces),
             Outcome::Commit(_)
             | Outcome::Prepare(_)
             | Outcome::Snapshot(_)
@@ -216,6 +286,7 @@ impl JobOutcome {
             Outcome::Load(_) => true,
             Outcome::Follow(followed) => followed.read.is_ok(),
             Outcome::Promote(promoted) => promoted.is_ok(),
+            Outcome::Other(done) => done.is_ok,
         }
     }
 }
@@ -232,6 +303,7 @@ impl fmt::Debug for JobOutcome {
             Outcome::Load(_) => "JobOutcome(Load)",
             Outcome::Follow(_) => "JobOutcome(Follow)",
             Outcome::Promote(_) => "JobOutcome(Promote)",
+            Outcome::Other(_) => "JobOutcome(Other)",
         })
     }
 }
@@ -387,6 +459,8 @@ impl MakeBallast {
 /// Removes the names of files that are no longer needed, oldest snapshot first.
 pub(crate) struct Retire {
     pub(crate) unneeded: Unneeded,
+    /// Of this opening. Segments of a former one may have readers that this one does not count.
+    pub(crate) epoch: Epoch,
     /// How many of the segments may be kept to be reused.
     pub(crate) recycled_max: usize,
     /// Smaller ones are not worth keeping.
@@ -463,6 +537,7 @@ impl Retire {
             // A reader that still holds the segment keeps reading from it, so it is only unlinked. No new
             // reader can get it: the log has forgotten it.
             let is_recycled = Arc::strong_count(segment) == 1
+                && segment.header.epoch == self.epoch
                 && recycled.len() < self.recycled_max
                 && segment.header.capacity_bytes >= self.recycled_capacity_bytes_min;
             if is_recycled {

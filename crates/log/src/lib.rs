@@ -29,6 +29,7 @@ mod recovery;
 mod replay;
 mod salvage;
 mod scrub;
+mod sealed;
 mod seam;
 mod segment;
 mod snapshot;
@@ -61,6 +62,7 @@ pub use recovery::{OpenError, Recovery, TailCut};
 pub use replay::{BoxError, LateError, Replay};
 pub use salvage::{Base, Gap, Rebuilt, Rescue, Salvage};
 pub use scrub::{Scrub, ScrubCursor, ScrubDamage, Scrubbed};
+pub use sealed::Sealed;
 pub use seam::{
     AllPages, AppendError, Batch, Batches, BeginSnapshotError, BootTime, FollowError, FollowedLog,
     FullLimits, LiveBytes, LocalLog, LogEnd, LogFiles, LogHealth, LogLimits, LogSource, LogState,

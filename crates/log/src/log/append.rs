@@ -11,7 +11,6 @@ use crate::format::{
     encode_beginning, seal_record,
 };
 use crate::job::Write;
-use crate::options::BATCH_SIZE_BYTES_MAX;
 use crate::{AppendError, BatchBuilder, LogPosition, Reservation};
 
 use super::SegmentLog;
@@ -26,22 +25,8 @@ impl SegmentLog {
         batch: BatchBuilder,
     ) -> Result<LogPosition, AppendError> {
         self.check_ended()?;
-        let end = self.end;
-        let mut positions = [at.position, batch.position()].into_iter();
-        let elsewhere = positions.find(|given| *given != end);
-        // One of another opening may be for the same position.
-        let stale = elsewhere.or_else(|| (at.epoch != self.epoch).then_some(end));
-        if let Some(given) = stale {
-            return Err(AppendError::Stale { given, end });
-        }
-        let size_bytes = batch.len_bytes() as u64;
-        let room_bytes = self.active_room_bytes().min(BATCH_SIZE_BYTES_MAX);
-        if size_bytes > room_bytes {
-            return Err(AppendError::TooLarge {
-                size_bytes,
-                room_bytes,
-            });
-        }
+        at.check(self.reserved, &batch, self.end)?;
+        self.reserved = None;
         if batch.is_empty() {
             return Ok(self.end);
         }
@@ -113,6 +98,7 @@ impl SegmentLog {
 
     /// Completes a batch and queues it for the next commit.
     fn stage_batch(&mut self, buffer: Vec<u8>, time_ms: u64) -> Bytes {
+        self.reserved = None;
         self.time_ms = self.time_ms.max(time_ms);
         let (record, content) = self.stage(RecordKind::Batch, buffer);
         let size_bytes = record.len() as u64;

@@ -121,7 +121,8 @@ impl FollowedLog for SegmentFollower {
             | Outcome::Prepare(_)
             | Outcome::Snapshot(_)
             | Outcome::Retire(_)
-            | Outcome::Ballast(_) => panic!("the job is none of a log that is followed"),
+            | Outcome::Ballast(_)
+            | Outcome::Other(_) => panic!("the job is none of a log of segments that is followed"),
         }
     }
 

@@ -31,7 +31,9 @@ use crate::recovery::{FoundBallast, OpenError, Opening, Recovered, Recovery};
 use crate::replay::Ignore;
 use crate::segment::{Recycled, Salts, Segment};
 use crate::storage::{IoFailure, Storage};
-use crate::{Epoch, LogEnd, LogHealth, LogId, LogOptions, LogPosition, LogState, Replay};
+use crate::{
+    Epoch, LogEnd, LogHealth, LogId, LogOptions, LogPosition, LogState, Replay, Reservation,
+};
 
 pub use backup::{BeginBackupError, PinId};
 use drain::Drain;
@@ -59,6 +61,8 @@ pub struct SegmentLog {
     active: Arc<Segment>,
     /// Where the next record goes.
     end: LogPosition,
+    /// The room for the next batch.
+    reserved: Option<Reservation>,
     /// Content checksum of the batch before `end`.
     chain: u32,
     /// The last time that a batch had, in milliseconds.
@@ -164,6 +168,7 @@ impl SegmentLog {
                 .collect(),
             active,
             end,
+            reserved: None,
             chain,
             time_ms: recovery.time_ms,
             durable: end,
@@ -254,8 +259,8 @@ impl SegmentLog {
             Outcome::Ballast(made) => self.ballast_done(made),
             // It is for the caller that asked.
             Outcome::Read(_) | Outcome::Load(_) => None,
-            Outcome::Follow(_) | Outcome::Promote(_) => {
-                panic!("the job is none of a log that has an owner")
+            Outcome::Follow(_) | Outcome::Promote(_) | Outcome::Other(_) => {
+                panic!("the job is none of a log of segments that has an owner")
             }
         };
         if let Some(failure) = failure {

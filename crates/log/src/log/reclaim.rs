@@ -468,6 +468,7 @@ impl SegmentLog {
         reclaim.unneeded.pairs = self.pages.unneeded();
         Some(Retire {
             unneeded: reclaim.pins.take_free(&mut reclaim.unneeded),
+            epoch: self.epoch,
             recycled_max: self.recycled_max().saturating_sub(self.recycled.len()),
             recycled_capacity_bytes_min: self.next_capacity_bytes(),
         })

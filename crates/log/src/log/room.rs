@@ -19,7 +19,7 @@ impl SegmentLog {
     /// never more room than [`BATCH_SIZE_BYTES_MAX`]. The reservation holds until the next call that appends or
     /// reserves.
     pub fn reserve(&mut self, need: Need) -> Result<Reservation, ReserveError> {
-        match need.urgency {
+        let reserved = match need.urgency {
             Urgency::Grow => {
                 let reserved = self.reserve_to_grow(need.size_bytes);
                 self.tidying.note_growth(&reserved);
@@ -30,7 +30,9 @@ impl SegmentLog {
                 self.tidying.note_freeing(&reserved);
                 reserved
             }
-        }
+        };
+        self.reserved = reserved.as_ref().ok().copied();
+        reserved
     }
 
     fn reserve_to_grow(&mut self, least: u64) -> Result<Reservation, ReserveError> {

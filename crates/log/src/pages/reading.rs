@@ -4,16 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::format::pair_of;
-use super::{PageDamage, PageError, PageNumber, PagePlace, PageReader};
+use super::{PageContent, PageDamage, PageError, PageNumber, PagePlace, PageReader};
 use crate::LogId;
 use crate::storage::Storage;
 
 /// Pages, with the places that they had when the log was asked. Their files stay until the log gets [`PagesRead`].
 #[must_use = "their files stay until they are read"]
-pub struct PagesToRead {
-    storage: Arc<dyn Storage>,
-    identity: LogId,
-    places: BTreeMap<PageNumber, PagePlace>,
+pub struct PagesToRead(Pages);
+
+enum Pages {
+    InFiles {
+        storage: Arc<dyn Storage>,
+        identity: LogId,
+        places: BTreeMap<PageNumber, PagePlace>,
+    },
+    InMemory(BTreeMap<PageNumber, Arc<PageContent>>),
 }
 
 /// The end of a read.
@@ -41,7 +46,14 @@ impl PagesRead {
 }
 
 /// Reads groups of these pages.
-pub struct GroupReader<'a> {
+pub struct GroupReader<'a>(Source<'a>);
+
+enum Source<'a> {
+    Files(Box<FileReader<'a>>),
+    Memory(&'a BTreeMap<PageNumber, Arc<PageContent>>),
+}
+
+struct FileReader<'a> {
     reader: PageReader<'a>,
     places: &'a BTreeMap<PageNumber, PagePlace>,
     /// Pages of which something is damaged in both copies, as pair and offset.
@@ -51,6 +63,34 @@ pub struct GroupReader<'a> {
 impl GroupReader<'_> {
     /// Reads a group of one of the pages, and verifies it.
     pub fn group(&mut self, number: PageNumber, index: usize) -> Result<Vec<u8>, PageError> {
+        match &mut self.0 {
+            Source::Files(files) => files.group(number, index),
+            Source::Memory(pages) => {
+                let page = pages.get(&number);
+                let page = page.expect("only pages are read that were asked for");
+                let group = page.group(index).map(<[u8]>::to_vec);
+                group.ok_or_else(|| {
+                    PageError::Damaged(PageDamage {
+                        file: format!("page {} in memory", number.as_u64()),
+                        offset: 0,
+                        what: format!("it has no group {index}"),
+                    })
+                })
+            }
+        }
+    }
+
+    /// Whether both files of a page are there and known as its own: then what is damaged is their content.
+    pub fn has_both_files(&self, number: PageNumber) -> bool {
+        match &self.0 {
+            Source::Files(files) => files.has_both_files(number),
+            Source::Memory(pages) => pages.contains_key(&number),
+        }
+    }
+}
+
+impl FileReader<'_> {
+    fn group(&mut self, number: PageNumber, index: usize) -> Result<Vec<u8>, PageError> {
         let place = self.places.get(&number).copied();
         let place = place.expect("only pages are read that were asked for");
         let read = self.reader.read_group(number, place, index);
@@ -60,10 +100,19 @@ impl GroupReader<'_> {
         read
     }
 
-    /// Whether both files of a page are there and known as its own: then what is damaged is their content.
-    pub fn has_both_files(&self, number: PageNumber) -> bool {
+    fn has_both_files(&self, number: PageNumber) -> bool {
         let place = self.places.get(&number);
         place.is_some_and(|place| !self.reader.has_lost_file(place.pair))
+    }
+
+    fn end(&self) -> PagesRead {
+        let damage = self.reader.damage().iter().cloned();
+        let (lost, damage) = damage.partition(|damage| self.is_lost(damage));
+        PagesRead {
+            pairs: self.places.values().map(|place| place.pair).collect(),
+            damage,
+            lost,
+        }
     }
 
     fn is_lost(&self, damage: &PageDamage) -> bool {
@@ -78,28 +127,61 @@ impl PagesToRead {
         identity: LogId,
         places: BTreeMap<PageNumber, PagePlace>,
     ) -> Self {
-        Self {
+        Self(Pages::InFiles {
             storage: Arc::clone(storage),
             identity,
             places,
-        }
+        })
+    }
+
+    /// Pages that are in memory, of a log that has no files.
+    pub fn of(pages: BTreeMap<PageNumber, Arc<PageContent>>) -> Self {
+        Self(Pages::InMemory(pages))
     }
 
     /// Reads them. Blocks.
     pub fn read<R>(self, read: impl FnOnce(&mut GroupReader<'_>) -> R) -> (R, PagesRead) {
-        let mut reader = GroupReader {
-            reader: PageReader::of_groups(&*self.storage, self.identity),
-            places: &self.places,
-            lost: BTreeSet::new(),
-        };
+        let mut reader = GroupReader(match &self.0 {
+            Pages::InFiles {
+                storage,
+                identity,
+                places,
+            } => Source::Files(Box::new(FileReader {
+                reader: PageReader::of_groups(&**storage, *identity),
+                places,
+                lost: BTreeSet::new(),
+            })),
+            Pages::InMemory(pages) => Source::Memory(pages),
+        });
         let result = read(&mut reader);
-        let damage = reader.reader.damage().iter().cloned();
-        let (lost, damage) = damage.partition(|damage| reader.is_lost(damage));
-        let read = PagesRead {
-            pairs: self.places.values().map(|place| place.pair).collect(),
-            damage,
-            lost,
+        let read = match reader.0 {
+            Source::Files(files) => files.end(),
+            Source::Memory(_) => PagesRead {
+                pairs: Vec::new(),
+                damage: Vec::new(),
+                lost: Vec::new(),
+            },
         };
         (result, read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_in_memory_are_read_by_groups() {
+        let number = PageNumber::new(3);
+        let mut page = PageContent::new(1);
+        page.add_group(|out| out.extend(b"one"));
+        page.add_group(|out| out.extend(b"two"));
+        let pages = PagesToRead::of(BTreeMap::from([(number, Arc::new(page))]));
+        let (groups, read) = pages.read(|reader| {
+            assert!(reader.has_both_files(number));
+            [0, 1, 2].map(|index| reader.group(number, index).ok())
+        });
+        assert_eq!(groups, [Some(b"one".to_vec()), Some(b"two".to_vec()), None]);
+        assert!(read.damage().is_empty() && read.lost().is_empty());
     }
 }

@@ -28,12 +28,33 @@ pub(super) enum Place {
     },
     /// No segment holds it.
     Gone(BodyLocation),
+    /// A log without files looks it up when it is read.
+    Kept {
+        location: BodyLocation,
+        find: Arc<dyn Fn() -> Option<Bytes> + Send + Sync>,
+    },
 }
 
 impl Body {
     /// A body that no segment holds: [`SegmentLog::body`](crate::SegmentLog::body) has none. Reading it fails.
     pub fn gone(location: BodyLocation) -> Self {
         Self(Place::Gone(location))
+    }
+
+    /// A body that is in memory.
+    pub fn of(bytes: Bytes) -> Self {
+        Self(Place::Memory(bytes))
+    }
+
+    /// A body that a log of another crate finds when it is read. What is not found is gone.
+    pub fn kept(
+        location: BodyLocation,
+        find: impl Fn() -> Option<Bytes> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Place::Kept {
+            location,
+            find: Arc::new(find),
+        })
     }
 
     pub(crate) fn in_segment(segment: Arc<Segment>, location: BodyLocation) -> Option<Self> {
@@ -46,20 +67,22 @@ impl Body {
     pub fn in_memory(&self) -> Option<Bytes> {
         match &self.0 {
             Place::Memory(bytes) => Some(bytes.clone()),
-            Place::File { .. } | Place::Gone(_) => None,
+            Place::File { .. } | Place::Gone(_) | Place::Kept { .. } => None,
         }
     }
 
     /// Whether the bytes must be read from a file, which may fail.
     pub fn is_in_file(&self) -> bool {
-        matches!(self.0, Place::File { .. } | Place::Gone(_))
+        !matches!(self.0, Place::Memory(_))
     }
 
     /// Size of the body.
     pub fn len_bytes(&self) -> u64 {
         match &self.0 {
             Place::Memory(bytes) => bytes.len() as u64,
-            Place::File { location, .. } | Place::Gone(location) => u64::from(location.length),
+            Place::File { location, .. } | Place::Gone(location) | Place::Kept { location, .. } => {
+                u64::from(location.length)
+            }
         }
     }
 
@@ -69,6 +92,7 @@ impl Body {
             Place::Memory(bytes) => Ok(bytes.clone()),
             Place::File { segment, location } => read(segment, *location),
             Place::Gone(location) => Err(BodyError::Gone(location.record)),
+            Place::Kept { location, find } => find().ok_or(BodyError::Gone(location.record)),
         }
     }
 }
@@ -81,6 +105,7 @@ impl fmt::Debug for Body {
                 write!(f, "Body({location:?} in {})", segment.name)
             }
             Place::Gone(location) => write!(f, "Body({location:?} in no segment)"),
+            Place::Kept { location, .. } => write!(f, "Body({location:?} in no file)"),
         }
     }
 }

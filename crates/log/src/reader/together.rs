@@ -81,7 +81,7 @@ impl Body {
 
     fn in_file(&self) -> Option<(&Arc<Segment>, BodyLocation)> {
         match &self.0 {
-            Place::Memory(_) | Place::Gone(_) => None,
+            Place::Memory(_) | Place::Gone(_) | Place::Kept { .. } => None,
             Place::File { segment, location } => Some((segment, *location)),
         }
     }

@@ -71,7 +71,8 @@ impl Need {
     }
 }
 
-/// Permission to append one batch. It holds until the log next appends or reserves.
+/// Permission to append one batch, which may be empty. It holds until the log next appends or reserves. One that was refused
+/// holds on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservation {
     /// The position to build the batch for.
@@ -80,6 +81,41 @@ pub struct Reservation {
     pub room_bytes: u64,
     /// Of the opening that it is for.
     pub(crate) epoch: Epoch,
+}
+
+impl Reservation {
+    /// Room for a batch of the owner that has begun this epoch.
+    pub const fn new(epoch: Epoch, position: LogPosition, room_bytes: u64) -> Self {
+        Self {
+            position,
+            room_bytes,
+            epoch,
+        }
+    }
+
+    /// Checks that a batch may be appended with it to a log with this end, which has last given `valid` and not used it.
+    pub fn check(
+        self,
+        valid: Option<Self>,
+        batch: &BatchBuilder,
+        end: LogPosition,
+    ) -> Result<(), AppendError> {
+        let mut positions = [self.position, batch.position()].into_iter();
+        let elsewhere = positions.find(|given| *given != end);
+        // One that was used, or is of another opening, may be for the same position.
+        let stale = elsewhere.or_else(|| (valid != Some(self)).then_some(end));
+        if let Some(given) = stale {
+            return Err(AppendError::Stale { given, end });
+        }
+        let size_bytes = batch.len_bytes() as u64;
+        if size_bytes > self.room_bytes {
+            return Err(AppendError::TooLarge {
+                size_bytes,
+                room_bytes: self.room_bytes,
+            });
+        }
+        Ok(())
+    }
 }
 
 /// What a log takes.
@@ -141,7 +177,7 @@ pub enum ReserveError {
 /// Why a batch was not staged. Nothing changed.
 #[derive(Clone, Debug, Error)]
 pub enum AppendError {
-    /// Something was appended since the reservation, or it is of another opening, or the batch is for another position.
+    /// The reservation was used, another one followed it, it is of another opening, or the batch is for another position.
     #[error(
         "a batch for position {given} has no valid reservation: the log ends at position {end}"
     )]
@@ -156,7 +192,7 @@ pub enum AppendError {
     TooLarge {
         /// Size of the batch's payload.
         size_bytes: u64,
-        /// The room in the segment.
+        /// The room that was reserved.
         room_bytes: u64,
     },
     /// The log has ended.

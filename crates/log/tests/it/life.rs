@@ -122,6 +122,8 @@ fn a_stale_epoch_or_position_is_refused_and_changes_nothing() {
     let empty = BatchBuilder::at(reservation.position);
     let end = node.log.append(reservation, empty).unwrap();
     assert_eq!(end, reservation.position);
+    let used = node.log.append(reservation, batch(end));
+    assert!(matches!(used, Err(AppendError::Stale { .. })));
     assert!(!node.log.has_staged());
     node.send(1, &mut told).unwrap();
     assert!(node.log.has_staged());

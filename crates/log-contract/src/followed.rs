@@ -1,0 +1,164 @@
+//! What a follower was given, and a check of the order in which it came.
+
+use std::collections::BTreeMap;
+
+use kew_log::{AllPages, Epoch, FollowError, FollowedLog, LogPosition, LogSource, Piece, Progress};
+
+use crate::broken::{Broken, Checked, hold};
+
+/// A batch that was followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FollowedBatch {
+    pub(crate) record: LogPosition,
+    pub(crate) epoch: Epoch,
+    pub(crate) time_ms: u64,
+    pub(crate) events: Vec<Vec<u8>>,
+}
+
+/// What was given since the last beginning.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Content {
+    has_begun: bool,
+    is_snapshot_whole: bool,
+    /// The events that the snapshot has, from its parts and pages, by their indexes: pages come in any order.
+    restored: BTreeMap<usize, Vec<u8>>,
+    pub(crate) batches: Vec<FollowedBatch>,
+}
+
+impl Content {
+    /// Takes pieces, which come in order and once.
+    fn take(&mut self, pieces: Vec<Piece>) -> Checked {
+        for piece in pieces {
+            hold!(
+                self.has_begun || piece == Piece::Begin,
+                "a piece came before the beginning"
+            );
+            match piece {
+                Piece::Begin => {
+                    *self = Self {
+                        has_begun: true,
+                        ..Self::default()
+                    };
+                }
+                Piece::Part(part) => self.take_restored(0, &part)?,
+                Piece::Page { content, .. } => {
+                    let index = content.group(0).and_then(|index| index.try_into().ok());
+                    let index = usize::from_le_bytes(index.unwrap_or_default());
+                    self.take_restored(index, content.group(1).unwrap_or_default())?;
+                }
+                Piece::PassedOver(page) => {
+                    return Err(Broken::new(format!("page {page:?} was passed over")));
+                }
+                Piece::SnapshotEnd => {
+                    hold!(self.batches.is_empty(), "a snapshot ended behind batches");
+                    self.is_snapshot_whole = true;
+                }
+                Piece::Batches(batches) => {
+                    hold!(
+                        self.is_snapshot_whole || self.restored.is_empty(),
+                        "batches came within a snapshot"
+                    );
+                    for batch in batches.iter() {
+                        let last = self.batches.last().map(|last| last.record);
+                        hold!(
+                            last < Some(batch.record),
+                            "batch {} came behind {last:?}",
+                            batch.record
+                        );
+                        self.batches.push(FollowedBatch {
+                            record: batch.record,
+                            epoch: batch.epoch,
+                            time_ms: batch.time_ms,
+                            events: batch.events().map(<[u8]>::to_vec).collect(),
+                        });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take_restored(&mut self, index: usize, event: &[u8]) -> Checked {
+        hold!(!self.is_snapshot_whole, "a part came behind its snapshot");
+        let before = self.restored.insert(index, event.to_vec());
+        hold!(before.is_none(), "event {index} came twice in a snapshot");
+        Ok(())
+    }
+
+    /// All events, from the snapshot and behind it.
+    pub(crate) fn history(&self) -> Vec<Vec<u8>> {
+        let behind = self.batches.iter().flat_map(|batch| &batch.events);
+        self.restored.values().chain(behind).cloned().collect()
+    }
+
+    /// Whether it has a snapshot.
+    pub(crate) fn has_snapshot(&self) -> bool {
+        self.is_snapshot_whole
+    }
+}
+
+/// A log that is followed, and what it gave.
+pub(crate) struct Follower {
+    pub(crate) log: Box<dyn FollowedLog>,
+    pub(crate) content: Content,
+    pub(crate) progress: Progress,
+    /// How many jobs have brought something.
+    pub(crate) pieces: usize,
+}
+
+impl Follower {
+    pub(crate) fn new(source: &dyn LogSource) -> Self {
+        Self {
+            log: source.follow(None, Box::new(AllPages)),
+            content: Content::default(),
+            progress: Progress::Behind,
+            pieces: 0,
+        }
+    }
+
+    /// Runs the next job. Returns whether there was one.
+    pub(crate) fn step(&mut self) -> Checked<bool> {
+        let Some(job) = self.log.next_job() else {
+            return Ok(false);
+        };
+        let mut outcome = job.run();
+        let pieces = outcome.take_followed();
+        self.pieces += usize::from(!pieces.is_empty());
+        self.content.take(pieces)?;
+        self.progress = self.log.complete(outcome)?;
+        Ok(true)
+    }
+
+    /// Runs jobs until it is current, or until there is none.
+    pub(crate) fn catch_up(&mut self) -> Checked {
+        while self.progress == Progress::Behind && self.step()? {}
+        hold!(
+            self.progress == Progress::Current,
+            "a follower stays behind"
+        );
+        Ok(())
+    }
+
+    /// Promotes it, and returns how that ends.
+    pub(crate) fn promote(&mut self, epoch: Epoch) -> Checked<Result<(), FollowError>> {
+        self.log.promote(epoch);
+        while self.progress != Progress::Owned {
+            let job = self.log.next_job();
+            let job = job.ok_or_else(|| Broken::new("a promotion has no job, and does not end"))?;
+            let mut outcome = job.run();
+            self.content.take(outcome.take_followed())?;
+            match self.log.complete(outcome) {
+                Ok(progress) => self.progress = progress,
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        Ok(Ok(()))
+    }
+}
+
+/// Follows all of a log.
+pub(crate) fn follow(source: &dyn LogSource) -> Checked<Follower> {
+    let mut follower = Follower::new(source);
+    follower.catch_up()?;
+    Ok(follower)
+}

@@ -1,0 +1,127 @@
+//! What survives a restart.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kew_log::{BatchBuilder, Body, BodyLocation, Epoch, LogEnd, LogPosition, Sealed};
+
+use super::snapshot::Snapshot;
+use super::{Mistake, Shared, log_id};
+
+/// The position of the first record. So 0 is before everything.
+pub(super) const FIRST_POSITION: LogPosition = LogPosition::new(4096);
+
+/// How many snapshots are kept.
+const SNAPSHOTS: usize = 2;
+
+/// A batch, as it is kept.
+#[derive(Clone, Debug)]
+pub(super) struct Stored {
+    pub(super) epoch: Epoch,
+    pub(super) time_ms: u64,
+    pub(super) sealed: Sealed,
+}
+
+/// What survives.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// The newest epoch that has begun.
+    pub(super) epoch: Epoch,
+    /// The time of the last batch.
+    pub(super) time_ms: u64,
+    pub(super) end: LogPosition,
+    /// The content checksum of the last batch.
+    pub(super) chain: u32,
+    /// By the positions of their records.
+    pub(super) batches: BTreeMap<LogPosition, Stored>,
+    /// All batches that have gone lie before.
+    pub(super) trimmed: LogPosition,
+    /// At most two, the newest one last.
+    pub(super) snapshots: Vec<Arc<Snapshot>>,
+    /// The number of the next page.
+    pub(super) next_page: u64,
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self {
+            epoch: Epoch::default(),
+            time_ms: 0,
+            end: FIRST_POSITION,
+            chain: 0,
+            batches: BTreeMap::new(),
+            trimmed: FIRST_POSITION,
+            snapshots: Vec::new(),
+            next_page: 0,
+        }
+    }
+}
+
+impl Kept {
+    /// Refuses what an owner does whose epoch is not the newest one.
+    pub(super) fn check_owner(&self, epoch: Epoch) -> Result<(), LogEnd> {
+        match self.epoch == epoch {
+            true => Ok(()),
+            false => Err(LogEnd::Fenced(self.epoch)),
+        }
+    }
+
+    /// Keeps batches, which continue the log. Returns its end.
+    pub(super) fn put(&mut self, batches: Vec<(LogPosition, Stored)>) -> LogPosition {
+        for (record, stored) in batches {
+            self.end = stored.sealed.end;
+            self.chain = stored.sealed.content;
+            self.time_ms = stored.time_ms;
+            self.batches.insert(record, stored);
+        }
+        self.end
+    }
+
+    pub(super) fn put_snapshot(&mut self, snapshot: Arc<Snapshot>) {
+        self.snapshots.push(snapshot);
+        if self.snapshots.len() > SNAPSHOTS {
+            self.snapshots.remove(0);
+        }
+    }
+
+    /// Removes batches for good.
+    pub(super) fn remove(&mut self, records: &[LogPosition]) {
+        for record in records {
+            if let Some(removed) = self.batches.remove(record) {
+                self.trimmed = self.trimmed.max(removed.sealed.end);
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// A body of a batch that is kept. It is looked up when it is read, and may be gone then.
+    pub(super) fn body(self: &Arc<Self>, at: BodyLocation) -> Option<Body> {
+        self.kept().batches.get(&at.record)?.sealed.body(at)?;
+        let shared = Arc::clone(self);
+        Some(Body::kept(at, move || {
+            let kept = shared.kept();
+            let stored = kept.batches.get(&at.record);
+            let recycled = || match shared.makes(Mistake::BodyRecycled) {
+                true => kept.batches.values().next_back(),
+                false => None,
+            };
+            stored.or_else(recycled)?.sealed.body(at)
+        }))
+    }
+}
+
+/// A batch at the same place with half of the events: for mistakes.
+pub(super) fn halved(record: LogPosition, stored: Stored) -> Stored {
+    let mut half = BatchBuilder::at(record);
+    for event in stored
+        .sealed
+        .events()
+        .take(stored.sealed.events().count() / 2)
+    {
+        half.push_event(event);
+    }
+    let mut sealed = half.seal(log_id(), stored.epoch, stored.sealed.content);
+    sealed.end = stored.sealed.end;
+    Stored { sealed, ..stored }
+}

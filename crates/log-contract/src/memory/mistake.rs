@@ -1,0 +1,46 @@
+//! Mistakes that a log could make. Each breaks one promise.
+
+/// What an altered log does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mistake {
+    /// A commit keeps half of the events of its last batch.
+    HalfBatch,
+    /// A commit makes durable what was staged behind it.
+    DurableEarly,
+    /// An append is durable at once.
+    DurableInAppend,
+    /// A mark moves the end.
+    MarkMovesEnd,
+    /// A commit comes out beside another one.
+    TwoCommits,
+    /// A reservation that an empty batch has used serves again.
+    ReservationUsedTwice,
+    /// The largest batch grows with the log.
+    LimitGrows,
+    /// Room is never prepared.
+    NeverPrepared,
+    /// A beat is not kept.
+    BeatLeftOut,
+    /// A body is gone when its batch is not among the recent ones any more.
+    BodyGoneAfterTrim,
+    /// A handle reads what has taken the place of its body.
+    BodyRecycled,
+    /// A snapshot does not wait for what lies before it.
+    SnapshotAtOnce,
+    /// A batch goes behind one snapshot.
+    GoneBehindOne,
+    /// A commit that runs after a later job keeps half of its last batch.
+    OrderCounts,
+    /// An end is told once, and then the log goes on.
+    GoesOnAfterEnd,
+    /// A follower gets the last batch again with the next piece.
+    PieceRepeated,
+    /// A follower is current although there is more to read.
+    CurrentEarly,
+    /// A promotion to an old epoch is accepted.
+    OldEpochAccepted,
+    /// What a former owner commits is followed, although it is told that it is fenced.
+    VoidApplied,
+    /// A follower goes on behind batches that have gone before it has read them.
+    GapSkipped,
+}

@@ -1,0 +1,111 @@
+//! A log in memory. What survives a restart is a value that openings share.
+//!
+//! Its owner can be fenced: a job of the owner compares the epoch under the lock that it writes under. It has no files, and
+//! nothing of it fails. An altered one makes a mistake that a promise of the contract forbids.
+
+mod followed;
+mod kept;
+mod local;
+mod mistake;
+mod owned;
+mod snapshot;
+
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kew_log::{FollowedLog, LogEnd, LogId, LogSource, PageChoice};
+
+use self::followed::MemoryFollower;
+use self::kept::Kept;
+pub use self::mistake::Mistake;
+
+/// Sizes of a log in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryOptions {
+    /// How much a job of a follower reads, unless one batch or page is larger.
+    pub piece_size_bytes: u64,
+    /// How much room a job prepares, unless a batch needs more.
+    pub prepared_bytes: u64,
+    /// The least room for a batch.
+    pub room_bytes_min: u64,
+}
+
+impl Default for MemoryOptions {
+    fn default() -> Self {
+        Self {
+            piece_size_bytes: 1 << 20,
+            prepared_bytes: 4 << 20,
+            room_bytes_min: 192 << 10,
+        }
+    }
+}
+
+/// A log in memory: what survives. Clones are the same log.
+#[derive(Clone)]
+pub struct MemorySource(Arc<Shared>);
+
+/// What all openings share.
+struct Shared {
+    kept: Mutex<Kept>,
+    options: MemoryOptions,
+    mistake: Option<Mistake>,
+    /// How many jobs have run, for a mistake.
+    runs: AtomicU64,
+}
+
+impl MemorySource {
+    /// An empty log.
+    pub fn new(options: MemoryOptions) -> Self {
+        Self::with(options, None)
+    }
+
+    /// An empty log that makes a mistake.
+    pub fn altered(options: MemoryOptions, mistake: Mistake) -> Self {
+        Self::with(options, Some(mistake))
+    }
+
+    fn with(options: MemoryOptions, mistake: Option<Mistake>) -> Self {
+        Self(Arc::new(Shared {
+            kept: Mutex::default(),
+            options,
+            mistake,
+            runs: AtomicU64::default(),
+        }))
+    }
+}
+
+impl Shared {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        // Nothing is half done where a thread can panic.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn makes(&self, mistake: Mistake) -> bool {
+        self.mistake == Some(mistake)
+    }
+}
+
+/// Of the content checksums. There is one log in a source.
+fn log_id() -> LogId {
+    LogId::default()
+}
+
+impl LogSource for MemorySource {
+    fn follow(&self, _after: Option<&LogEnd>, pages: Box<dyn PageChoice>) -> Box<dyn FollowedLog> {
+        Box::new(MemoryFollower::new(Arc::clone(&self.0), pages))
+    }
+
+    fn unit_bytes(&self) -> u64 {
+        1
+    }
+}
+
+impl fmt::Debug for MemorySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemorySource")
+            .field("options", &self.0.options)
+            .field("mistake", &self.0.mistake)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,220 @@
+//! The promises of every log to its owner and its followers.
+//!
+//! A check has no knowledge of the kind of log. It returns what a log did that it had promised not to do.
+
+mod bodies;
+mod commits;
+mod ends;
+mod following;
+mod order;
+mod room;
+
+use crate::broken::{Broken, Checked};
+use crate::{Mistake, Subject};
+
+/// Makes an empty log.
+pub(crate) type Make<'a> = &'a dyn Fn() -> Box<dyn Subject>;
+
+/// A check of a promise on logs that are made for it.
+pub type Check = fn(&dyn Fn() -> Box<dyn Subject>) -> Result<(), Broken>;
+
+/// One promise.
+#[derive(Debug)]
+pub struct Promise {
+    /// Its number in `docs/core.md`.
+    pub number: u8,
+    /// Its name, as a test has it.
+    pub name: &'static str,
+    /// How it is checked.
+    pub stated: Stated,
+}
+
+/// How a promise is checked.
+#[derive(Debug)]
+pub enum Stated {
+    /// By this check, which the mistake must not pass.
+    By(Check, Mistake),
+    /// Not yet, because of this.
+    NotYet(&'static str),
+}
+
+const NEEDS_LINK: &str =
+    "only a log that waits for other machines can lose or repeat what it asks (B7)";
+
+const fn by(number: u8, name: &'static str, check: Check, mistake: Mistake) -> Promise {
+    Promise {
+        number,
+        name,
+        stated: Stated::By(check, mistake),
+    }
+}
+
+const fn not_yet(number: u8, name: &'static str, why: &'static str) -> Promise {
+    Promise {
+        number,
+        name,
+        stated: Stated::NotYet(why),
+    }
+}
+
+/// All promises, in order.
+pub const PROMISES: [Promise; 24] = [
+    by(
+        1,
+        "batches_are_whole",
+        commits::batches_are_whole,
+        Mistake::HalfBatch,
+    ),
+    by(
+        2,
+        "durable_is_followed",
+        commits::durable_is_followed,
+        Mistake::DurableEarly,
+    ),
+    by(
+        3,
+        "only_complete_moves_durable",
+        commits::only_complete_moves_durable,
+        Mistake::DurableInAppend,
+    ),
+    by(
+        4,
+        "batches_and_beats_move_end",
+        commits::batches_and_beats_move_end,
+        Mistake::MarkMovesEnd,
+    ),
+    by(
+        5,
+        "one_commit_is_out",
+        commits::one_commit_is_out,
+        Mistake::TwoCommits,
+    ),
+    by(
+        6,
+        "reservations_serve_once",
+        room::reservations_serve_once,
+        Mistake::ReservationUsedTwice,
+    ),
+    by(
+        7,
+        "no_batch_is_above_the_limit",
+        room::no_batch_is_above_the_limit,
+        Mistake::LimitGrows,
+    ),
+    by(
+        8,
+        "jobs_lead_to_room",
+        room::jobs_lead_to_room,
+        Mistake::NeverPrepared,
+    ),
+    by(
+        9,
+        "times_never_go_back",
+        commits::times_never_go_back,
+        Mistake::BeatLeftOut,
+    ),
+    by(
+        10,
+        "bodies_are_read",
+        bodies::bodies_are_read,
+        Mistake::BodyGoneAfterTrim,
+    ),
+    by(
+        11,
+        "old_handles_read_or_are_gone",
+        bodies::old_handles_read_or_are_gone,
+        Mistake::BodyRecycled,
+    ),
+    by(
+        12,
+        "snapshots_wait_for_durable",
+        bodies::snapshots_wait_for_durable,
+        Mistake::SnapshotAtOnce,
+    ),
+    by(
+        13,
+        "what_is_live_stays",
+        bodies::what_is_live_stays,
+        Mistake::GoneBehindOne,
+    ),
+    by(
+        14,
+        "jobs_run_in_any_order",
+        order::jobs_run_in_any_order,
+        Mistake::OrderCounts,
+    ),
+    by(
+        15,
+        "nothing_follows_an_end",
+        ends::nothing_follows_an_end,
+        Mistake::GoesOnAfterEnd,
+    ),
+    by(
+        16,
+        "pieces_come_in_order_and_once",
+        following::pieces_come_in_order_and_once,
+        Mistake::PieceRepeated,
+    ),
+    by(
+        17,
+        "current_has_all",
+        following::current_has_all,
+        Mistake::CurrentEarly,
+    ),
+    by(
+        18,
+        "old_epochs_are_fenced",
+        ends::old_epochs_are_fenced,
+        Mistake::OldEpochAccepted,
+    ),
+    by(
+        19,
+        "former_owners_are_fenced",
+        ends::former_owners_are_fenced,
+        Mistake::VoidApplied,
+    ),
+    not_yet(20, "a_lost_answer_is_settled", NEEDS_LINK),
+    not_yet(21, "a_late_duplicate_changes_nothing", NEEDS_LINK),
+    not_yet(
+        22,
+        "owners_do_not_overlap",
+        "`owned_until` is not built (A7), and leases come with the model (B7)",
+    ),
+    by(
+        23,
+        "a_slow_follower_gets_the_same",
+        following::a_slow_follower_gets_the_same,
+        Mistake::GapSkipped,
+    ),
+    not_yet(24, "a_copy_that_differs_is_told", NEEDS_LINK),
+];
+
+impl Promise {
+    /// The promise of a name.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn named(name: &str) -> &'static Self {
+        let found = PROMISES.iter().find(|promise| promise.name == name);
+        found.unwrap_or_else(|| panic!("no promise has the name {name}"))
+    }
+
+    /// Why it cannot be checked on a log, if so.
+    pub fn skipped(&self, subject: &dyn Subject) -> Option<&'static str> {
+        let skips = subject.skips().iter();
+        let of_kind = skips.copied().find(|(number, _)| *number == self.number);
+        match self.stated {
+            Stated::NotYet(why) => Some(why),
+            Stated::By(..) => of_kind.map(|(_, why)| why),
+        }
+    }
+
+    /// Checks it on a kind of log, unless it is skipped there.
+    pub fn check(&self, make: Make<'_>) -> Checked {
+        match self.stated {
+            Stated::By(check, _) if self.skipped(&*make()).is_none() => check(make),
+            Stated::By(..) | Stated::NotYet(_) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The contract on the logs that are there, and on logs that make a mistake.
+
+use kew_log_contract::{MemorySubject, PROMISES, Promise, SegmentSubject, Stated, Subject};
+
+type Make = fn() -> Box<dyn Subject>;
+
+fn memory() -> Box<dyn Subject> {
+    Box::new(MemorySubject::new())
+}
+
+fn segments() -> Box<dyn Subject> {
+    Box::new(SegmentSubject::new())
+}
+
+/// A log keeps a promise.
+fn keeps(name: &str, make: Make) {
+    let promise = Promise::named(name);
+    if let Err(broken) = promise.check(&make) {
+        panic!("promise {} is broken: {broken:?}", promise.number);
+    }
+}
+
+/// The check of a promise notices its mistake.
+fn notices(name: &str) {
+    let promise = Promise::named(name);
+    if let Stated::By(check, mistake) = promise.stated {
+        let kept = check(&|| Box::new(MemorySubject::altered(mistake)));
+        let broken = kept.expect_err("the check does not notice the mistake");
+        // It is not noticed by accident.
+        assert!(
+            !format!("{broken:?}").starts_with("unexpected"),
+            "{mistake:?}: {broken:?}"
+        );
+    }
+}
+
+macro_rules! contract {
+    ($($name:ident)*) => {
+        /// Of each promise that is checked anywhere.
+        const NAMES: &[&str] = &[$(stringify!($name)),*];
+
+        mod on_segments {
+            $(#[test] fn $name() { super::keeps(stringify!($name), super::segments); })*
+        }
+
+        mod on_memory {
+            $(#[test] fn $name() { super::keeps(stringify!($name), super::memory); })*
+        }
+
+        mod on_a_log_with_the_mistake {
+            $(#[test] fn $name() { super::notices(stringify!($name)); })*
+        }
+    };
+}
+
+contract! {
+    batches_are_whole
+    durable_is_followed
+    only_complete_moves_durable
+    batches_and_beats_move_end
+    one_commit_is_out
+    reservations_serve_once
+    no_batch_is_above_the_limit
+    jobs_lead_to_room
+    times_never_go_back
+    bodies_are_read
+    old_handles_read_or_are_gone
+    snapshots_wait_for_durable
+    what_is_live_stays
+    jobs_run_in_any_order
+    nothing_follows_an_end
+    pieces_come_in_order_and_once
+    current_has_all
+    old_epochs_are_fenced
+    former_owners_are_fenced
+    a_slow_follower_gets_the_same
+}
+
+/// The numbers of the promises that are skipped on a log.
+fn skipped(make: Make) -> Vec<u8> {
+    let subject = make();
+    let skipped = PROMISES.iter().filter(|it| it.skipped(&*subject).is_some());
+    skipped.map(|promise| promise.number).collect()
+}
+
+#[test]
+fn what_is_skipped_is_counted() {
+    assert_eq!(skipped(segments), [19, 20, 21, 22, 23, 24]);
+    assert_eq!(skipped(memory), [20, 21, 22, 24]);
+}
+
+#[test]
+fn each_promise_has_its_tests_or_a_reason() {
+    let numbers = PROMISES.iter().map(|promise| promise.number);
+    assert_eq!(numbers.collect::<Vec<_>>(), (1..=24).collect::<Vec<_>>());
+    let stated = PROMISES
+        .iter()
+        .filter(|it| matches!(it.stated, Stated::By(..)));
+    assert_eq!(
+        stated.map(|promise| promise.name).collect::<Vec<_>>(),
+        NAMES
+    );
+}
