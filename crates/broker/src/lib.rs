@@ -20,6 +20,7 @@ mod bodies;
 mod broker;
 mod changes;
 mod clock;
+mod follower;
 mod metrics;
 mod migrate;
 mod overview;

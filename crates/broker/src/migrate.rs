@@ -21,7 +21,8 @@ use kew_log::{
 use thiserror::Error;
 
 use crate::PartitionOptions;
-use crate::partition::{Content, Live, Rebuild, Replayed, to_log};
+use crate::follower::Replayed;
+use crate::partition::{Content, Live, to_log};
 
 /// How many entities, runs, messages and sessions a search for bodies looks at before what it has found is written.
 const SEARCH_STEPS: u32 = 1 << 16;
@@ -99,7 +100,7 @@ impl OldPartition {
     /// Replays the log as the version did that wrote it. Changes nothing.
     pub fn read(old: &dyn Storage, options: &PartitionOptions) -> Result<Self, OpenError> {
         let unit = CountUnit::at_most(options.log.unit_bytes());
-        let mut replayed = Replayed::new(Rebuild::whole(unit));
+        let mut replayed = Replayed::whole(unit);
         let log = FirstFormatLog::read(old, &mut replayed)?;
         let state = replayed.state;
         Ok(Self { log, state })
@@ -192,7 +193,7 @@ impl OldPartition {
 
 /// Reads the new log as a start does: afterwards the old one is removed.
 fn check_whole(new: &dyn Storage, unit: CountUnit, migrated: Migrated) -> Result<(), MigrateError> {
-    let mut replayed = Replayed::new(Rebuild::whole(unit));
+    let mut replayed = Replayed::whole(unit);
     replay(new, &mut replayed)?;
     let found = replayed.state.counts();
     match found == (migrated.queues, migrated.messages) {

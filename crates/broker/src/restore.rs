@@ -9,8 +9,9 @@ use std::sync::Arc;
 use kew_engine::{CountUnit, Skip, State};
 use kew_log::{FirstFormatLog, LogPosition, OpenError, ReplayEnd, Salvage, Storage, replay};
 
+use crate::follower::Replayed;
 use crate::migrate::OldPartition;
-use crate::partition::{Content, Rebuild, Replayed, to_log};
+use crate::partition::{Content, to_log};
 use crate::{Partition, PartitionOptions, RepairError};
 
 /// The state in a backup.
@@ -32,7 +33,7 @@ impl Restore {
             let old = OldPartition::read(storage, &PartitionOptions::default())?;
             return Ok(Self(Read::Old(old)));
         }
-        let mut replayed = Replayed::new(Rebuild::whole(CountUnit::DEFAULT));
+        let mut replayed = Replayed::whole(CountUnit::DEFAULT);
         let end = replay(storage, &mut replayed)?;
         let state = replayed.state;
         Ok(Self(Read::Current { state, end }))

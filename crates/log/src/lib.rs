@@ -59,7 +59,7 @@ pub use pages::{
 pub use position::{BodyLocation, Epoch, LogId, LogPosition};
 pub use reader::body::{Body, BodyError};
 pub use recovery::{OpenError, Recovery, TailCut};
-pub use replay::{BoxError, LateError, Replay};
+pub use replay::{BoxError, Replay};
 pub use salvage::{Base, Gap, Rebuilt, Rescue, Salvage};
 pub use scrub::{Scrub, ScrubCursor, ScrubDamage, Scrubbed};
 pub use sealed::Sealed;

@@ -7,15 +7,6 @@ use crate::{Epoch, LogPosition, PageContent, PageNumber};
 /// An error of the owner of the events, kept as the source of the log's own.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// What was wrong with something that was taken before.
-#[derive(Debug)]
-pub struct LateError {
-    /// The record of the event. `None` for a part of the snapshot.
-    pub record: Option<LogPosition>,
-    /// What is wrong.
-    pub source: BoxError,
-}
-
 /// Rebuilds a state from a snapshot and the events after it.
 pub trait Replay {
     /// Begins with an empty state. Called again if a snapshot turns out to be damaged.
@@ -57,12 +48,6 @@ pub trait Replay {
 
     /// All events of the record have come.
     fn batch_end(&mut self) {}
-
-    /// Called once at the end, also if the log cannot be read any further, and before anything on the disk is changed.
-    /// Who takes parts or events without looking into them says here what is wrong with the first bad one.
-    fn end(&mut self) -> Result<(), LateError> {
-        Ok(())
-    }
 }
 
 /// Discards its input: for inspecting a log without its owner.

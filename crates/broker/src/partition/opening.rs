@@ -3,10 +3,10 @@
 use std::io;
 use std::sync::Arc;
 
-use kew_engine::{Command, CountUnit, State, Timestamp, Turn};
+use kew_engine::{Command, State, Timestamp, Turn};
 use kew_log::{
-    AppendError, BootTime, LogEnd, Need, OpenError, Recovery, Replay, ReserveError, SegmentLog,
-    Storage,
+    AppendError, BootTime, FollowError, LogEnd, Need, OpenError, Recovery, ReserveError,
+    SegmentSource, Storage,
 };
 use thiserror::Error;
 
@@ -17,12 +17,12 @@ use super::lanes::Lanes;
 use super::last_records::LastRecords;
 use super::loads::Loads;
 use super::quarantine::Damaged;
-use super::replaying::{Reads, Rebuild};
 use super::scrub::Scrubbing;
 use super::size::{Measured, SinceSnapshot};
 use super::stirred::PassedOver;
-use super::{Partition, PartitionOptions, replaying};
+use super::{Partition, PartitionOptions};
 use crate::Moment;
+use crate::follower::{Follower, Owned};
 use crate::waiters::Waiters;
 
 /// Why a partition could not be opened.
@@ -43,6 +43,18 @@ pub enum OpenPartitionError {
     /// A new partition's secret could not be written.
     #[error("a new partition could not be initialized")]
     Commit(#[from] LogEnd),
+    /// Another process owns the log.
+    #[error("the log cannot be owned")]
+    Ended(#[source] LogEnd),
+}
+
+impl From<FollowError> for OpenPartitionError {
+    fn from(error: FollowError) -> Self {
+        match error {
+            FollowError::Open(error) => Self::Log(error),
+            FollowError::Ended(end) => Self::Ended(end),
+        }
+    }
 }
 
 impl<T> Partition<T> {
@@ -57,19 +69,30 @@ impl<T> Partition<T> {
         secret: [u8; 16],
         wall: Timestamp,
     ) -> Result<(Self, Recovery), OpenPartitionError> {
-        let how = Rebuild {
-            unit: CountUnit::at_most(options.log.unit_bytes()),
-            // What there is, it does not know yet.
-            resident_bytes: options.resident_limit.bytes(0),
-            reads: Reads::WhatIsNeeded,
+        let source = SegmentSource::new(storage, options.log, move || entropy);
+        // What there is, it does not know yet.
+        let follower = Follower::begin(&source, options.resident_limit.bytes(0));
+        let owned = match options.replays_beside {
+            true => (follower.own_beside()).map_err(OpenPartitionError::Thread)?,
+            false => follower.own_alone(),
         };
-        let open =
-            |replay: &mut dyn Replay| SegmentLog::open(storage, options.log, entropy, replay);
-        let (opened, replayed) = match options.replays_beside {
-            true => replaying::beside(how, open).map_err(OpenPartitionError::Thread)?,
-            false => replaying::alone(how, open),
-        };
-        let (log, mut recovery) = opened?;
+        let (mut partition, recovery) = Self::own(owned?, options, secret, wall)?;
+        partition.commit()?;
+        Ok((partition, recovery))
+    }
+
+    /// A partition of a log that this process owns now. A new one gets its secret, which is not durable yet.
+    fn own(
+        owned: Owned,
+        options: PartitionOptions,
+        secret: [u8; 16],
+        wall: Timestamp,
+    ) -> Result<(Self, Recovery), OpenPartitionError> {
+        let Owned {
+            log,
+            mut recovery,
+            replayed,
+        } = owned;
         debug_assert_eq!(
             replayed.state.healed_runs(),
             0,
@@ -78,7 +101,7 @@ impl<T> Partition<T> {
         let measured = Measured::after_replay(&replayed.state, replayed.growth_bytes);
         let mut partition = Self {
             state: replayed.state,
-            log: Box::new(log),
+            log,
             waiters: Waiters::new(),
             stirred: Vec::new(),
             passed_over: PassedOver::default(),
@@ -168,7 +191,7 @@ impl<T> Partition<T> {
         let decision = Turn::new(&mut self.state, wall, &mut journal).decide(command);
         assert!(decision.result.is_ok(), "the partition had no secret");
         self.log.append(reservation, batch.builder)?;
-        Ok(self.commit()?)
+        Ok(())
     }
 }
 

@@ -8,7 +8,7 @@ use kew_planted::{Seam, alter};
 
 use super::Partition;
 use super::live::Live;
-use super::replaying::to_engine;
+use crate::follower::to_engine;
 
 /// How much more than the log a snapshot may write that is due by effects. Less would make a start longer if small changes
 /// are spread over a large state.

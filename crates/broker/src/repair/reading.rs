@@ -13,7 +13,7 @@ use kew_log::{BoxError, Gap, LogPosition, PageContent, PageNumber, Replay, Rescu
 
 use super::rules::ReadRules;
 use super::{Losses, LostMessage};
-use crate::partition::{decode, to_engine};
+use crate::follower::{decode, to_engine};
 
 /// How many missing messages are noted one by one. The others are counted.
 const HOLES_MAX: usize = 1_000_000;

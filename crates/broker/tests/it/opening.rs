@@ -44,7 +44,7 @@ fn create_bus_queue(name: &str) -> Command {
     })
 }
 
-/// A partition with more than a reader passes on at once, in a snapshot and behind it.
+/// A partition with more than a job reads at once behind its snapshot: 128 KiB.
 fn filled(options: PartitionOptions) -> Driver {
     let mut driver = Driver::with(FaultyStorage::new(), options);
     driver.ask(create()).unwrap();
@@ -59,7 +59,7 @@ fn filled(options: PartitionOptions) -> Driver {
     driver.partition.snapshot();
     driver.jobs(&mut Vec::new());
     for number in 0..4000 {
-        driver.ask(send(format!("b{number}"))).unwrap();
+        driver.ask(send(format!("b{number:0500}"))).unwrap();
     }
     driver
 }
@@ -154,7 +154,47 @@ fn an_event_that_cannot_be_read_is_named() {
     }
 }
 
-/// The thread that reads goes on to the log before the other one has found the error. The snapshot is named all the same.
+/// The state has taken other pieces before, and what was read ahead is not taken.
+#[test]
+fn an_event_that_cannot_be_read_is_named_behind_many_others() {
+    let driver = filled(options());
+    let storage = driver.storage.kill();
+    let (log, _) =
+        SegmentLog::open(Arc::new(storage.clone()), options().log, 2, &mut Foreign).unwrap();
+    let mut log = log;
+    let position = append(&mut log, "no event");
+    for _ in 0..40 {
+        append(&mut log, &"no event either ".repeat(5000));
+    }
+    match open(&storage) {
+        Err(OpenPartitionError::Log(OpenError::Replay { position: at, .. })) => {
+            assert_eq!(at, position);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Reading fails at the damage, before the state has taken anything. The event lies before it.
+#[test]
+fn an_event_that_cannot_be_read_is_named_before_damage() {
+    let storage = FaultyStorage::new();
+    let (_, positions) = foreign_log(&storage, &["no event", "damaged", "whole"]);
+    let file = (storage.files().into_iter())
+        .map(|(name, _)| name)
+        .find(|name| name.starts_with("segment-"))
+        .unwrap();
+    let content = storage.content(&file).unwrap();
+    let offset = content.windows(7).position(|it| it == b"damaged").unwrap();
+    storage.flip(&file, offset as u64, 1);
+    match open(&storage) {
+        Err(OpenPartitionError::Log(OpenError::Replay { position, .. })) => {
+            assert_eq!(position, positions[0]);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The job that reads goes on to the log before the state has refused the part. The snapshot is named all the same.
 #[test]
 fn a_snapshot_that_cannot_be_restored_is_named() {
     let storage = FaultyStorage::new();

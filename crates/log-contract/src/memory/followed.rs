@@ -40,8 +40,6 @@ struct Cursor {
     pages: Box<dyn PageChoice>,
     phase: Phase,
     seen: Seen,
-    /// The position of the snapshot that was read.
-    snapshot: Option<LogPosition>,
     events: u64,
 }
 
@@ -70,7 +68,6 @@ impl MemoryFollower {
                 pages,
                 phase: Phase::Beginning,
                 seen: Seen::default(),
-                snapshot: None,
                 events: 0,
             })),
             seen: Seen::default(),
@@ -170,7 +167,7 @@ impl FollowedLog for MemoryFollower {
         };
         let recovery = Recovery {
             epoch,
-            snapshot: cursor.snapshot,
+            snapshot: cursor.seen.snapshot,
             events_replayed: cursor.events,
             end: cursor.seen.end,
             time_ms: cursor.seen.time_ms,
@@ -235,9 +232,9 @@ impl Cursor {
             time_ms: 0,
             durable: FIRST_POSITION,
             end: FIRST_POSITION,
+            snapshot: kept.snapshots.last().map(|snapshot| snapshot.at),
         };
         let newest = kept.snapshots.last().map(Arc::clone);
-        self.snapshot = newest.as_ref().map(|snapshot| snapshot.at);
         self.phase = newest.map_or(Phase::Batches, |snapshot| Phase::Snapshot(snapshot, 0));
     }
 

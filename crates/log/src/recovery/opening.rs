@@ -69,6 +69,7 @@ impl Opening {
             time_ms,
             durable,
             end,
+            snapshot: self.reading.snapshot(),
         }
     }
 

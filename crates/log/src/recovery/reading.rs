@@ -10,13 +10,11 @@ use crate::piece::Room;
 use crate::replay::Replay;
 use crate::storage::Storage;
 use crate::survey::Survey;
-use crate::walk::{End, Start, Walker};
+use crate::walk::{End, Walker};
 
 /// A log, as far as it was read.
 pub(super) struct Reading {
     stage: Stage,
-    /// Where the records begin, once the snapshot was read.
-    start: Option<Start>,
 }
 
 enum Stage {
@@ -42,7 +40,6 @@ impl Reading {
     pub(super) fn of(survey: &Survey) -> Self {
         Self {
             stage: Stage::Snapshot(Box::new(Loading::of(survey))),
-            start: None,
         }
     }
 
@@ -57,13 +54,10 @@ impl Reading {
         self.stage = match mem::replace(&mut self.stage, Stage::Failed) {
             Stage::Snapshot(loading) => match loading.step(storage, survey, replay, room)? {
                 ControlFlow::Continue(loading) => Stage::Snapshot(Box::new(loading)),
-                ControlFlow::Break((found, start)) => {
-                    self.start = Some(start);
-                    match Walker::begin(survey, start)? {
-                        ControlFlow::Continue(walker) => walk(found, walker, replay, room)?,
-                        ControlFlow::Break(end) => Stage::Whole(found, end),
-                    }
-                }
+                ControlFlow::Break((found, start)) => match Walker::begin(survey, start)? {
+                    ControlFlow::Continue(walker) => walk(found, walker, replay, room)?,
+                    ControlFlow::Break(end) => Stage::Whole(found, end),
+                },
             },
             Stage::Records(found, walker) => walk(found, *walker, replay, room)?,
             stage @ Stage::Whole(..) => stage,
@@ -79,15 +73,7 @@ impl Reading {
         survey: &Survey,
         replay: &mut dyn Replay,
     ) -> Result<(), OpenError> {
-        let read = self.step(storage, survey, replay, &mut Room::unlimited());
-        if let Some(start) = self.start {
-            // What was passed on lies before the place where a walk has failed.
-            replay.end().map_err(|late| OpenError::Replay {
-                position: late.record.unwrap_or(start.position),
-                source: late.source,
-            })?;
-        }
-        read
+        self.step(storage, survey, replay, &mut Room::unlimited())
     }
 
     pub(super) fn is_whole(&self) -> bool {
@@ -100,6 +86,15 @@ impl Reading {
             Stage::Records(_, walker) => walker.passed(),
             Stage::Whole(_, end) => (end.durable, end.position, end.time_ms),
             Stage::Snapshot(_) | Stage::Failed => Default::default(),
+        }
+    }
+
+    /// The snapshot that was passed on, or is being passed on.
+    pub(super) fn snapshot(&self) -> Option<LogPosition> {
+        match &self.stage {
+            Stage::Snapshot(loading) => loading.snapshot(),
+            Stage::Records(found, _) | Stage::Whole(found, _) => found.used,
+            Stage::Failed => None,
         }
     }
 

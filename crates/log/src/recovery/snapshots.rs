@@ -92,6 +92,12 @@ impl Loading {
         }
     }
 
+    /// The one that is being read.
+    pub(super) fn snapshot(&self) -> Option<LogPosition> {
+        self.reading.as_ref()?;
+        self.found.valid.last().copied()
+    }
+
     /// Reads until there is no room, or until all of the snapshot was passed on.
     pub(super) fn step(
         mut self,

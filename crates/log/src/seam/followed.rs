@@ -68,6 +68,8 @@ pub struct Seen {
     pub durable: LogPosition,
     /// Everything before this position was handed out.
     pub end: LogPosition,
+    /// The position of the snapshot that the last [`Piece::Begin`] has begun.
+    pub snapshot: Option<LogPosition>,
 }
 
 /// Why a log is not followed any more.

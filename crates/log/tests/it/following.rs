@@ -13,7 +13,7 @@ use kew_log::{
 use crate::manifests::{places, snapshot};
 use crate::node::{Messages, Node, Told, body_of, small};
 
-const PIECE_SIZE_BYTES: u64 = 1 << 20;
+const PIECE_SIZE_BYTES: u64 = 128 * 1024;
 
 /// What a log has, one thing after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]

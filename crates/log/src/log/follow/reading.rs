@@ -16,7 +16,7 @@ use crate::storage::Storage;
 use crate::{Epoch, LogOptions, LogPosition, OpenError, PageContent, PageNumber, Recovery};
 
 /// How much a job reads, unless one batch or page is larger, and one part more.
-const PIECE_SIZE_BYTES: u64 = 1 << 20;
+const PIECE_SIZE_BYTES: u64 = 128 * 1024;
 
 /// A log, as far as it was followed. It is in the follower or in a job.
 pub(crate) struct Cursor {
