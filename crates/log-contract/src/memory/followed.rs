@@ -5,8 +5,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use kew_log::{
-    Batches, Epoch, FollowError, FollowedLog, Job, JobKind, JobOutcome, LogEnd, LogPosition,
-    OpenError, OwnedLog, PageChoice, Piece, Progress, Recovery, Seen,
+    Batches, Epoch, FollowError, FollowedLog, Job, JobKind, JobOutcome, LogEnd, OpenError,
+    OwnedLog, PageChoice, Piece, Progress, Recovery, Seen,
 };
 
 use super::kept::{FIRST_POSITION, Kept};
