@@ -129,9 +129,8 @@ impl Follower {
     }
 
     fn begin_next(&mut self, worker: &mut dyn Worker) {
-        if let Some(job) = self.next_job() {
-            worker.begin(job);
-        }
+        let job = self.next_job();
+        worker.begin(job.expect("a log that is not owned, and not stopped, has a job"));
     }
 
     /// The next job. One is out at a time, on any thread.
@@ -200,7 +199,7 @@ trait Worker {
     /// Begins a job. The one before has ended.
     fn begin(&mut self, job: Job);
 
-    /// Waits for the end of the job that was begun. `None` if there is none, or if the thread has panicked.
+    /// Waits for the end of the job that was begun. `None` if the thread has panicked.
     fn end(&mut self) -> Option<JobOutcome>;
 }
 

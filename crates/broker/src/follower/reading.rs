@@ -62,7 +62,8 @@ impl Reader {
                 steps: Vec::with_capacity(pieces.len()),
                 refused: None,
             };
-            read.refused = read.decode(pieces, mem::take(&mut *lock(&decoded))).err();
+            let pages = mem::take(&mut *lock(&decoded));
+            read.refused = read.decode(pieces, pages).err();
             read
         })
     }

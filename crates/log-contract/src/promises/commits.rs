@@ -107,9 +107,11 @@ pub(super) fn only_complete_moves_durable(make: Make<'_>) -> Checked {
             after == before,
             "batch {nth} moves durable from {before} to {after} before its commit"
         );
+        let mut last = before;
         while owner.step()? {
             let now = owner.log.durable();
-            hold!(now >= before, "durable moves back from {before} to {now}");
+            hold!(now >= last, "durable moves back from {last} to {now}");
+            last = now;
         }
         owner.log.beat();
         let staged = owner.log.durable();

@@ -71,8 +71,8 @@ impl Need {
     }
 }
 
-/// Permission to append one batch, which may be empty. It holds until the log next appends or reserves. One that was refused
-/// holds on.
+/// Permission to append one batch, which may be empty. It holds until the log next appends or reserves. One that was
+/// refused holds on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservation {
     /// The position to build the batch for.
