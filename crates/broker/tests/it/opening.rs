@@ -8,7 +8,8 @@ use kew_broker::{OpenPartitionError, Partition, PartitionOptions};
 use kew_engine::bus::{BusCommand, BusQueueOptions};
 use kew_engine::{Command, Timestamp};
 use kew_log::{
-    BatchBuilder, BoxError, FaultyStorage, LogPosition, Need, OpenError, Replay, SegmentLog,
+    BatchBuilder, BoxError, FaultyStorage, LogPosition, Need, OpenError, PageContent, PageNumber,
+    Replay, SegmentLog,
 };
 
 use crate::bus::named;
@@ -121,6 +122,10 @@ impl Replay for Foreign {
         Ok(())
     }
 
+    fn snapshot_page(&mut self, _page: PageNumber, _: &PageContent) -> Result<(), BoxError> {
+        Ok(())
+    }
+
     fn event(&mut self, _record: LogPosition, _event: &[u8]) -> Result<(), BoxError> {
         Ok(())
     }
@@ -159,9 +164,8 @@ fn an_event_that_cannot_be_read_is_named() {
 fn an_event_that_cannot_be_read_is_named_behind_many_others() {
     let driver = filled(options());
     let storage = driver.storage.kill();
-    let (log, _) =
+    let (mut log, _) =
         SegmentLog::open(Arc::new(storage.clone()), options().log, 2, &mut Foreign).unwrap();
-    let mut log = log;
     let position = append(&mut log, "no event");
     for _ in 0..40 {
         append(&mut log, &"no event either ".repeat(5000));

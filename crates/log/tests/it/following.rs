@@ -244,7 +244,7 @@ fn a_walk_stops_at_a_full_piece_and_goes_on_behind_it() {
     let open = SegmentLog::open(Arc::new(disk.clone()), options, 3, &mut messages);
     let mut log = open.unwrap().0;
     // Batches that fill a piece together, one that is larger than a piece, and one without entries.
-    let sizes = [300, 300, 300, 300, 2000, 300, 900, 0, 100, 30];
+    let sizes = [37, 37, 37, 37, 250, 37, 112, 0, 12, 4];
     let mut batches = Vec::new();
     for (time_ms, size) in (1..).zip(sizes) {
         let size_bytes = size << 10;
