@@ -167,8 +167,8 @@ fn an_event_that_cannot_be_read_is_named_behind_many_others() {
     let (mut log, _) =
         SegmentLog::open(Arc::new(storage.clone()), options().log, 2, &mut Foreign).unwrap();
     let position = append(&mut log, "no event");
-    for _ in 0..40 {
-        append(&mut log, &"no event either ".repeat(5000));
+    for _ in 0..3 {
+        append(&mut log, "no event either");
     }
     match open(&storage) {
         Err(OpenPartitionError::Log(OpenError::Replay { position: at, .. })) => {
