@@ -19,6 +19,8 @@ pub(crate) struct FollowedBatch {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Content {
     has_begun: bool,
+    /// Where the snapshot lies.
+    snapshot: Option<LogPosition>,
     is_snapshot_whole: bool,
     /// The events that the snapshot has, from its parts and pages, by their indexes: pages come in any order.
     restored: BTreeMap<usize, Vec<u8>>,
@@ -40,6 +42,13 @@ impl Content {
                         ..Self::default()
                     };
                 }
+                Piece::SnapshotBegin(position) => {
+                    hold!(
+                        self.snapshot.is_none() && self.batches.is_empty(),
+                        "a snapshot came where none begins"
+                    );
+                    self.snapshot = Some(position);
+                }
                 Piece::Part(part) => self.take_restored(0, &part)?,
                 Piece::Page { content, .. } => {
                     let index = content.group(0).and_then(|index| index.try_into().ok());
@@ -51,6 +60,10 @@ impl Content {
                 }
                 Piece::SnapshotEnd => {
                     hold!(self.batches.is_empty(), "a snapshot ended behind batches");
+                    hold!(
+                        self.snapshot.is_some(),
+                        "a snapshot ended and did not begin"
+                    );
                     self.is_snapshot_whole = true;
                 }
                 Piece::Batches(batches) => {
@@ -59,6 +72,11 @@ impl Content {
                         "batches came within a snapshot"
                     );
                     for batch in batches.iter() {
+                        hold!(
+                            self.snapshot <= Some(batch.record),
+                            "batch {} lies before the snapshot",
+                            batch.record
+                        );
                         let last = self.batches.last().map(|last| last.record);
                         hold!(
                             last < Some(batch.record),

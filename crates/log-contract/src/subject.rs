@@ -1,6 +1,7 @@
 //! A log of each kind, and what a test does to it from outside.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use kew_log::{Fault, FaultyStorage, LogOptions, LogSource, PageOptions, Repeat, SegmentSource};
 
@@ -85,6 +86,8 @@ const ONE_PROCESS: &str = "the lock of its directory allows one process";
 #[derive(Debug)]
 pub struct SegmentSubject {
     storage: FaultyStorage,
+    /// How often it was opened: each opening has salts of its own.
+    openings: Arc<AtomicU64>,
 }
 
 /// Sizes at which a handful of batches fills a segment.
@@ -107,6 +110,7 @@ impl SegmentSubject {
     pub fn new() -> Self {
         Self {
             storage: FaultyStorage::new(),
+            openings: Arc::default(),
         }
     }
 }
@@ -120,7 +124,9 @@ impl Default for SegmentSubject {
 impl Subject for SegmentSubject {
     fn source(&self) -> Arc<dyn LogSource> {
         let storage = Arc::new(self.storage.clone());
-        Arc::new(SegmentSource::new(storage, small_segments(), || 7))
+        let openings = Arc::clone(&self.openings);
+        let entropy = move || openings.fetch_add(1, Ordering::Relaxed);
+        Arc::new(SegmentSource::new(storage, small_segments(), entropy))
     }
 
     fn restart(&mut self, seed: u64) {

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -203,35 +204,18 @@ pub(crate) enum Outcome {
 impl JobOutcome {
     /// Takes what a [`Job::load`] has read. Any other outcome is the log's.
     pub fn take_loaded<R: Any>(&mut self) -> Option<R> {
-        let loaded = match &mut self.0 {
-            Outcome::Load(loaded) => loaded.take()?,
-            Outcome::Commit(_)
-            | Outcome::Prepare(_)
-            | Outcome::Snapshot(_)
-            | Outcome::Retire(_)
-            | Outcome::Ballast(_)
-            | Outcome::Read(_)
-            | Outcome::Follow(_)
-            | Outcome::Promote(_)
-            | Outcome::Other(_) => return None,
+        let Outcome::Load(loaded) = &mut self.0 else {
+            return None;
         };
-        loaded.downcast().ok().map(|loaded| *loaded)
+        loaded.take()?.downcast().ok().map(|loaded| *loaded)
     }
 
     /// Takes the bodies of a [`Job::read`], in its order. Any other outcome is the log's.
     pub fn take_bodies(&mut self) -> Option<Vec<Result<Bytes, BodyError>>> {
-        match &mut self.0 {
-            Outcome::Read(bodies) => Some(std::mem::take(bodies)),
-            Outcome::Commit(_)
-            | Outcome::Prepare(_)
-            | Outcome::Snapshot(_)
-            | Outcome::Retire(_)
-            | Outcome::Ballast(_)
-            | Outcome::Load(_)
-            | Outcome::Follow(_)
-            | Outcome::Promote(_)
-            | Outcome::Other(_) => None,
-        }
+        let Outcome::Read(bodies) = &mut self.0 else {
+            return None;
+        };
+        Some(mem::take(bodies))
     }
 
     /// Takes the result of a [`Job::other`], for the log that has made the job. Any other outcome has none.
@@ -240,29 +224,18 @@ impl JobOutcome {
     ///
     /// If its pieces were not taken.
     pub fn take_other<T: Any, E: Any>(&mut self) -> Option<Result<T, E>> {
-        let result = match &mut self.0 {
-            Outcome::Other(done) => {
-                assert!(done.pieces.is_empty(), "the pieces were not taken");
-                done.result.take()?
-            }
-            Outcome::Commit(_)
-            | Outcome::Prepare(_)
-            | Outcome::Snapshot(_)
-            | Outcome::Retire(_)
-            | Outcome::Ballast(_)
-            | Outcome::Read(_)
-            | Outcome::Load(_)
-            | Outcome::Follow(_)
-            | Outcome::Promote(_) => return None,
+        let Outcome::Other(done) = &mut self.0 else {
+            return None;
         };
-        result.downcast().ok().map(|result| *result)
+        assert!(done.pieces.is_empty(), "the pieces were not taken");
+        done.result.take()?.downcast().ok().map(|result| *result)
     }
 
     /// Takes the pieces that a job of a follower has read, in order. Any other outcome has none.
     pub fn take_followed(&mut self) -> Vec<Piece> {
         match &mut self.0 {
             Outcome::Follow(followed) => followed.take(),
-            Outcome::Other(done) => std::mem::take(&mut done.pieces),
+            Outcome::Other(done) => mem::take(&mut done.pieces),
             Outcome::Commit(_)
             | Outcome::Prepare(_)
             | Outcome::Snapshot(_)

@@ -12,6 +12,11 @@ pub trait Replay {
     /// Begins with an empty state. Called again if a snapshot turns out to be damaged.
     fn begin(&mut self);
 
+    /// The snapshot at this position comes next.
+    fn snapshot_begin(&mut self, position: LogPosition) {
+        let _ = position;
+    }
+
     /// Takes the next part of the snapshot, in the order in which they were given.
     fn snapshot_part(&mut self, part: &[u8]) -> Result<(), BoxError>;
 

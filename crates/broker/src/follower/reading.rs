@@ -1,4 +1,4 @@
-//! What the jobs of a follower do: they read, choose the pages to read, and decode.
+//! The half of a follower that reads: it chooses the pages to read, and decodes.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -7,15 +7,35 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use kew_engine::{DecodedPage, Event};
 use kew_log::{
-    Batch, BoxError, Job, JobOutcome, LogPosition, PageChoice, PageContent, PageNumber, Piece,
+    Batch, BoxError, FollowError, FollowedLog, LogPosition, LogSource, OwnedLog, PageChoice,
+    PageContent, PageNumber, Piece, Progress, Recovery,
 };
 
-use super::{Rebuild, Refused, decode};
+use super::{Rebuild, decode, refused};
 use crate::broker::lock;
+
+/// A log that is read.
+pub(super) struct Reading {
+    log: Box<dyn FollowedLog>,
+    progress: Progress,
+    /// The pages that were decoded, because which ones are read depends on what is on them.
+    decoded: Pages,
+}
+
+type Pages = Arc<Mutex<VecDeque<DecodedPage>>>;
+
+/// What was read.
+pub(super) struct Read {
+    /// What a state takes, in order.
+    pub(super) steps: Vec<Step>,
+    /// What is wrong behind that.
+    pub(super) failed: Option<FollowError>,
+}
 
 /// What a state takes.
 pub(super) enum Step {
     Begin,
+    SnapshotBegin(LogPosition),
     Part(Bytes),
     Page {
         number: PageNumber,
@@ -34,48 +54,56 @@ pub(super) enum Told {
     Bytes(Bytes),
 }
 
-/// Makes jobs that read also decode.
-#[derive(Default)]
-pub(super) struct Reader {
-    /// The pages of the job that is out. Which ones are read depends on what is on them.
-    decoded: Arc<Mutex<VecDeque<DecodedPage>>>,
-}
-
-impl Reader {
-    /// For the log: which pages are read.
-    pub(super) fn choosing(&self, how: Rebuild) -> impl PageChoice + use<> {
-        Choosing {
+impl Reading {
+    pub(super) fn begin(source: &dyn LogSource, how: Rebuild) -> Self {
+        let decoded = Pages::default();
+        let choosing = Choosing {
             how,
-            decoded: Arc::clone(&self.decoded),
+            decoded: Arc::clone(&decoded),
             next: VecDeque::new(),
+        };
+        Self {
+            log: source.follow(None, Box::new(choosing)),
+            progress: Progress::Behind,
+            decoded,
         }
     }
 
-    /// A job that decodes what `job` reads.
-    pub(super) fn decoding(&self, job: Job) -> Job {
-        let decoded = Arc::clone(&self.decoded);
-        Job::load(move || {
-            let mut outcome = job.run();
-            let pieces = outcome.take_followed();
-            let mut read = Read {
-                outcome,
-                steps: Vec::with_capacity(pieces.len()),
-                refused: None,
-            };
-            let pages = mem::take(&mut *lock(&decoded));
-            read.refused = read.decode(pieces, pages).err();
-            read
-        })
+    /// How far the log was read.
+    pub(super) fn progress(&self) -> Progress {
+        self.progress
     }
-}
 
-/// What a job has read.
-pub(super) struct Read {
-    /// For the log.
-    pub(super) outcome: JobOutcome,
-    pub(super) steps: Vec<Step>,
-    /// What cannot be decoded behind these.
-    pub(super) refused: Option<Refused>,
+    /// Carries out the next job. There is one until the log is owned, once it was promoted, or has failed.
+    pub(super) fn step(&mut self) -> Read {
+        let job = self.log.next_job();
+        let job = job.expect("a log has a job until it is owned");
+        let mut outcome = job.run();
+        let pieces = outcome.take_followed();
+        let pages = mem::take(&mut *lock(&self.decoded));
+        let mut read = Read {
+            steps: Vec::with_capacity(pieces.len()),
+            failed: None,
+        };
+        let decoded = read.decode(pieces, pages);
+        let completed = self.log.complete(outcome);
+        // What was read lies before the place where reading has failed.
+        match decoded.and(completed) {
+            Ok(progress) => self.progress = progress,
+            Err(error) => read.failed = Some(error),
+        }
+        read
+    }
+
+    /// Makes this process the owner of the log, all of which was read.
+    pub(super) fn promote(&mut self) {
+        let epoch = self.log.seen().epoch.next();
+        self.log.promote(epoch);
+    }
+
+    pub(super) fn own(self) -> (Box<dyn OwnedLog>, Recovery) {
+        self.log.own()
+    }
 }
 
 impl Read {
@@ -83,10 +111,11 @@ impl Read {
         &mut self,
         pieces: Vec<Piece>,
         mut pages: VecDeque<DecodedPage>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), FollowError> {
         for piece in pieces {
             let step = match piece {
                 Piece::Begin => Step::Begin,
+                Piece::SnapshotBegin(position) => Step::SnapshotBegin(position),
                 Piece::Part(part) => Step::Part(part),
                 Piece::Page {
                     number,
@@ -113,14 +142,13 @@ impl Read {
     }
 }
 
-fn tell(batch: Batch<'_>, events: &mut Vec<(LogPosition, Told)>) -> Result<(), Refused> {
+fn tell(batch: Batch<'_>, events: &mut Vec<(LogPosition, Told)>) -> Result<(), FollowError> {
     for event in batch.events() {
         let told = match Event::needs_state(event) {
             true => Told::Bytes(Bytes::copy_from_slice(event)),
             false => {
                 let decoded = Event::decode(event);
-                let decoded =
-                    decoded.map_err(|error| Refused::event(batch.record, error.into()))?;
+                let decoded = decoded.map_err(|error| refused(batch.record, error.into()))?;
                 Told::Event(decoded, event.len())
             }
         };
@@ -132,7 +160,7 @@ fn tell(batch: Batch<'_>, events: &mut Vec<(LogPosition, Told)>) -> Result<(), R
 /// Passes over the pages of runs whose directories say enough.
 struct Choosing {
     how: Rebuild,
-    decoded: Arc<Mutex<VecDeque<DecodedPage>>>,
+    decoded: Pages,
     /// Whether the next pages are passed over.
     next: VecDeque<bool>,
 }

@@ -6,11 +6,11 @@
 use std::mem;
 
 use kew_engine::{CountUnit, DecodedPage, Event, RestoringPages, State};
-use kew_log::{BoxError, LogPosition, PageContent, PageNumber, Replay};
+use kew_log::{BoxError, FollowError, LogPosition, PageContent, PageNumber, Replay};
 use kew_planted::{Seam, pass};
 
-use super::Refused;
-use super::reading::{Step, Told};
+use super::reading::{Read, Step, Told};
+use super::refused;
 
 /// How a state is rebuilt.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +36,8 @@ pub(crate) struct Replayed {
     pub(crate) state: State,
     how: Rebuild,
     restoring: RestoringPages,
+    /// Where the snapshot lies.
+    snapshot: LogPosition,
     /// How many effects came after the snapshot.
     pub(crate) effect_count: u64,
     /// By how much pages have grown at most because of the events that came after it.
@@ -56,47 +58,57 @@ impl Replayed {
             state: State::counting_in(how.unit),
             how,
             restoring: how.restoring(),
+            snapshot: LogPosition::default(),
             effect_count: 0,
             growth_bytes: 0,
         }
     }
 
-    /// Takes what a job has read, up to the first thing that the state refuses.
-    pub(super) fn take(&mut self, steps: Vec<Step>) -> Result<(), Refused> {
-        for step in steps {
-            match step {
-                Step::Begin => self.begin(),
-                Step::Part(part) => self.restore(&part).map_err(Refused::of_snapshot)?,
-                Step::Page {
-                    number,
-                    decoded,
-                    is_at_risk,
-                } => {
-                    if is_at_risk {
-                        // Nothing leaves memory whose page lies in a file with damage.
-                        self.restoring.keep_next();
-                    }
-                    let restored = self.restore_page(number, decoded);
-                    restored.map_err(Refused::of_snapshot)?;
-                }
-                Step::PassedOver(page) => self.pass_over(page).map_err(Refused::of_snapshot)?,
-                Step::SnapshotEnd => self.end_pages().map_err(Refused::of_snapshot)?,
-                Step::Events(events) => {
-                    for (record, told) in events {
-                        self.take_told(record, told)?;
-                    }
-                }
-            }
+    /// Takes what was read, up to the first thing that is wrong.
+    pub(super) fn take(&mut self, read: Read) -> Result<(), FollowError> {
+        for step in read.steps {
+            self.take_step(step)?;
         }
-        Ok(())
+        read.failed.map_or(Ok(()), Err)
     }
 
-    fn take_told(&mut self, record: LogPosition, told: Told) -> Result<(), Refused> {
-        match told {
-            Told::Event(event, size_bytes) => self.apply(record, event, size_bytes),
-            Told::Bytes(bytes) => {
-                let taken = self.take_bytes(record, &bytes);
-                taken.map_err(|source| Refused::event(record, source))?;
+    fn take_step(&mut self, step: Step) -> Result<(), FollowError> {
+        let restored = match step {
+            Step::Begin => {
+                self.begin();
+                Ok(())
+            }
+            Step::SnapshotBegin(position) => {
+                self.snapshot = position;
+                Ok(())
+            }
+            Step::Part(part) => self.restore(&part),
+            Step::Page {
+                number,
+                decoded,
+                is_at_risk,
+            } => {
+                if is_at_risk {
+                    // Nothing leaves memory whose page lies in a file with damage.
+                    self.restoring.keep_next();
+                }
+                self.restore_page(number, decoded)
+            }
+            Step::PassedOver(page) => self.pass_over(page),
+            Step::SnapshotEnd => self.end_pages(),
+            Step::Events(events) => return self.take_events(events),
+        };
+        restored.map_err(|source| refused(self.snapshot, source))
+    }
+
+    fn take_events(&mut self, events: Vec<(LogPosition, Told)>) -> Result<(), FollowError> {
+        for (record, told) in events {
+            match told {
+                Told::Event(event, size_bytes) => self.apply(record, event, size_bytes),
+                Told::Bytes(bytes) => {
+                    let taken = self.take_bytes(record, &bytes);
+                    taken.map_err(|source| refused(record, source))?;
+                }
             }
         }
         Ok(())

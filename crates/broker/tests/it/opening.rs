@@ -147,6 +147,20 @@ fn append(log: &mut SegmentLog, event: &str) -> LogPosition {
     at.position
 }
 
+/// Damages the first segment that has this.
+fn flip(storage: &FaultyStorage, what: &[u8]) {
+    let names = storage.files().into_iter().map(|(name, _)| name);
+    let found = names
+        .filter(|name| name.starts_with("segment-"))
+        .find_map(|name| {
+            let content = storage.content(&name)?;
+            let offset = content.windows(what.len()).position(|it| it == what)?;
+            Some((name, offset as u64))
+        });
+    let (name, offset) = found.unwrap();
+    storage.flip(&name, offset, 1);
+}
+
 #[test]
 fn an_event_that_cannot_be_read_is_named() {
     let storage = FaultyStorage::new();
@@ -183,13 +197,7 @@ fn an_event_that_cannot_be_read_is_named_behind_many_others() {
 fn an_event_that_cannot_be_read_is_named_before_damage() {
     let storage = FaultyStorage::new();
     let (_, positions) = foreign_log(&storage, &["no event", "damaged", "whole"]);
-    let file = (storage.files().into_iter())
-        .map(|(name, _)| name)
-        .find(|name| name.starts_with("segment-"))
-        .unwrap();
-    let content = storage.content(&file).unwrap();
-    let offset = content.windows(7).position(|it| it == b"damaged").unwrap();
-    storage.flip(&file, offset as u64, 1);
+    flip(&storage, b"damaged");
     match open(&storage) {
         Err(OpenPartitionError::Log(OpenError::Replay { position, .. })) => {
             assert_eq!(position, positions[0]);
@@ -212,6 +220,32 @@ fn a_snapshot_that_cannot_be_restored_is_named() {
     }
     append(&mut log, "no event");
     drop(log);
+    let found = snapshots(&storage);
+    assert_eq!(found.len(), 1);
+    match open(&storage) {
+        Err(OpenPartitionError::Log(OpenError::Replay { position, source })) => {
+            assert_eq!(position, found[0].1);
+            assert!(source.to_string().contains("not known"), "{source}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Reading fails at damage behind the snapshot, in the job that began it.
+#[test]
+fn a_snapshot_that_cannot_be_restored_is_named_before_damage() {
+    let storage = FaultyStorage::new();
+    let (mut log, _) = foreign_log(&storage, &["no event"]);
+    let nothing = log.end()..log.end();
+    assert!(log.begin_snapshot(&nothing).unwrap());
+    log.write_snapshot(Box::new(vec![Bytes::from_static(b"no part")]));
+    while let Some(job) = log.next_job() {
+        log.complete(job.run()).unwrap();
+    }
+    append(&mut log, "damaged");
+    append(&mut log, "whole");
+    drop(log);
+    flip(&storage, b"damaged");
     let found = snapshots(&storage);
     assert_eq!(found.len(), 1);
     match open(&storage) {

@@ -5,8 +5,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use kew_log::{
-    Batches, Epoch, FollowError, FollowedLog, Job, JobKind, JobOutcome, LogEnd, OpenError,
-    OwnedLog, PageChoice, Piece, Progress, Recovery, Seen,
+    Batches, Epoch, FollowError, FollowedLog, Job, JobKind, JobOutcome, LogEnd, LogPosition,
+    OpenError, OwnedLog, PageChoice, Piece, Progress, Recovery, Seen,
 };
 
 use super::kept::{FIRST_POSITION, Kept};
@@ -40,6 +40,8 @@ struct Cursor {
     pages: Box<dyn PageChoice>,
     phase: Phase,
     seen: Seen,
+    /// The position of the snapshot that was begun.
+    snapshot: Option<LogPosition>,
     events: u64,
 }
 
@@ -68,6 +70,7 @@ impl MemoryFollower {
                 pages,
                 phase: Phase::Beginning,
                 seen: Seen::default(),
+                snapshot: None,
                 events: 0,
             })),
             seen: Seen::default(),
@@ -167,7 +170,7 @@ impl FollowedLog for MemoryFollower {
         };
         let recovery = Recovery {
             epoch,
-            snapshot: cursor.seen.snapshot,
+            snapshot: cursor.snapshot,
             events_replayed: cursor.events,
             end: cursor.seen.end,
             time_ms: cursor.seen.time_ms,
@@ -232,9 +235,10 @@ impl Cursor {
             time_ms: 0,
             durable: FIRST_POSITION,
             end: FIRST_POSITION,
-            snapshot: kept.snapshots.last().map(|snapshot| snapshot.at),
         };
         let newest = kept.snapshots.last().map(Arc::clone);
+        self.snapshot = newest.as_ref().map(|snapshot| snapshot.at);
+        pieces.extend(self.snapshot.map(Piece::SnapshotBegin));
         self.phase = newest.map_or(Phase::Batches, |snapshot| Phase::Snapshot(snapshot, 0));
     }
 

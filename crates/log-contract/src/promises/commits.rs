@@ -1,6 +1,6 @@
 //! What becomes durable, and when.
 
-use kew_log::{BatchBuilder, JobKind, LogPosition, Need};
+use kew_log::{BatchBuilder, JobKind, LogPosition, LogState, Need};
 
 use super::Make;
 use crate::Subject;
@@ -43,7 +43,12 @@ pub(super) fn batches_are_whole(make: Make<'_>) -> Checked {
         let mut subject = make();
         let mut owner = Owner::open(&*subject.source())?;
         subject.cut_after(steps);
-        let _ended = story(&mut owner, usize::MAX);
+        let told = story(&mut owner, usize::MAX);
+        let is_ended = matches!(owner.log.health().state, LogState::Ended(_));
+        hold!(
+            told.is_ok() || is_ended,
+            "an owner that has not ended cannot go on: {told:?}"
+        );
         check_after_restart(&mut *subject, &owner, steps)?;
     }
     Ok(())

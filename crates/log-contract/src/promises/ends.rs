@@ -17,7 +17,7 @@ pub(super) fn nothing_follows_an_end(make: Make<'_>) -> Checked {
     owner.send(1)?;
     let durable = owner.log.durable();
     let told = owner.settle();
-    hold!(told.is_err(), "nobody is told of an end");
+    hold!(told.is_err(), "an owner does not hear of its end");
     let is_ended = matches!(owner.log.health().state, LogState::Ended(_));
     hold!(is_ended, "a log goes on after its end");
     hold!(
@@ -103,7 +103,7 @@ pub(super) fn former_owners_are_fenced(make: Make<'_>) -> Checked {
     former.settle()?;
     let mut along = Follower::new(&*subject.source());
     along.catch_up()?;
-    // The follower is not told of this one before it is promoted.
+    // The follower reads this one only when it is promoted.
     former.send(1)?;
     former.settle()?;
     former.send(1)?;
@@ -114,10 +114,10 @@ pub(super) fn former_owners_are_fenced(make: Make<'_>) -> Checked {
     former.check_followed(&owner.found, former.log.durable())?;
     let agreed = owner.found.history();
     let told = former.settle();
-    hold!(told.is_err(), "a former owner is not told");
+    hold!(told.is_err(), "a former owner goes on");
     let health = former.log.health().state;
     let is_fenced = matches!(health, LogState::Ended(LogEnd::Fenced(by)) if by == epoch);
-    hold!(is_fenced, "a former owner is told {health:?}");
+    hold!(is_fenced, "a former owner ends with {health:?}");
     let content = follow(&*subject.source())?.content;
     hold!(
         content.history() == agreed,

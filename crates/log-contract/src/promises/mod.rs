@@ -32,8 +32,8 @@ pub struct Promise {
 /// How a promise is checked.
 #[derive(Debug)]
 pub enum Stated {
-    /// By this check, which the mistake must not pass.
-    By(Check, Mistake),
+    /// By this check, which the mistake must not pass: it is noticed in these words.
+    By(Check, Mistake, &'static str),
     /// Not yet, because of this.
     NotYet(&'static str),
 }
@@ -41,11 +41,16 @@ pub enum Stated {
 const NEEDS_LINK: &str =
     "only a log that waits for other machines can lose or repeat what it asks (B7)";
 
-const fn by(number: u8, name: &'static str, check: Check, mistake: Mistake) -> Promise {
+const fn by(
+    number: u8,
+    name: &'static str,
+    check: Check,
+    (mistake, words): (Mistake, &'static str),
+) -> Promise {
     Promise {
         number,
         name,
-        stated: Stated::By(check, mistake),
+        stated: Stated::By(check, mistake, words),
     }
 }
 
@@ -63,115 +68,118 @@ pub const PROMISES: [Promise; 24] = [
         1,
         "batches_are_whole",
         commits::batches_are_whole,
-        Mistake::HalfBatch,
+        (Mistake::HalfBatch, "no batch ends there"),
     ),
     by(
         2,
         "durable_is_followed",
         commits::durable_is_followed,
-        Mistake::DurableEarly,
+        (Mistake::DurableEarly, "is lost, and durable is"),
     ),
     by(
         3,
         "only_complete_moves_durable",
         commits::only_complete_moves_durable,
-        Mistake::DurableInAppend,
+        (Mistake::DurableInAppend, "moves durable"),
     ),
     by(
         4,
         "batches_and_beats_move_end",
         commits::batches_and_beats_move_end,
-        Mistake::MarkMovesEnd,
+        (Mistake::MarkMovesEnd, "a mark moves the end"),
     ),
     by(
         5,
         "one_commit_is_out",
         commits::one_commit_is_out,
-        Mistake::TwoCommits,
+        (Mistake::TwoCommits, "2 commits are out"),
     ),
     by(
         6,
         "reservations_serve_once",
         room::reservations_serve_once,
-        Mistake::ReservationUsedTwice,
+        (Mistake::ReservationUsedTwice, "a reservation serves again"),
     ),
     by(
         7,
         "no_batch_is_above_the_limit",
         room::no_batch_is_above_the_limit,
-        Mistake::LimitGrows,
+        (Mistake::LimitGrows, "the limit was"),
     ),
     by(
         8,
         "jobs_lead_to_room",
         room::jobs_lead_to_room,
-        Mistake::NeverPrepared,
+        (Mistake::NeverPrepared, "has no room after all jobs"),
     ),
     by(
         9,
         "times_never_go_back",
         commits::times_never_go_back,
-        Mistake::BeatLeftOut,
+        (Mistake::BeatLeftOut, "the times are"),
     ),
     by(
         10,
         "bodies_are_read",
         bodies::bodies_are_read,
-        Mistake::BodyGoneAfterTrim,
+        (
+            Mistake::BodyGoneAfterTrim,
+            "cannot be read after its commit",
+        ),
     ),
     by(
         11,
         "old_handles_read_or_are_gone",
         bodies::old_handles_read_or_are_gone,
-        Mistake::BodyRecycled,
+        (Mistake::BodyRecycled, "reads another one"),
     ),
     by(
         12,
         "snapshots_wait_for_durable",
         bodies::snapshots_wait_for_durable,
-        Mistake::SnapshotAtOnce,
+        (Mistake::SnapshotAtOnce, "counts before durable"),
     ),
     by(
         13,
         "what_is_live_stays",
         bodies::what_is_live_stays,
-        Mistake::GoneBehindOne,
+        (Mistake::GoneBehindOne, "cannot be read behind one snapshot"),
     ),
     by(
         14,
         "jobs_run_in_any_order",
         order::jobs_run_in_any_order,
-        Mistake::OrderCounts,
+        (Mistake::OrderCounts, "no batch ends there"),
     ),
     by(
         15,
         "nothing_follows_an_end",
         ends::nothing_follows_an_end,
-        Mistake::GoesOnAfterEnd,
+        (Mistake::GoesOnAfterEnd, "goes on after its end"),
     ),
     by(
         16,
         "pieces_come_in_order_and_once",
         following::pieces_come_in_order_and_once,
-        Mistake::PieceRepeated,
+        (Mistake::PieceRepeated, "came behind"),
     ),
     by(
         17,
         "current_has_all",
         following::current_has_all,
-        Mistake::CurrentEarly,
+        (Mistake::CurrentEarly, "a follower is current, and has"),
     ),
     by(
         18,
         "old_epochs_are_fenced",
         ends::old_epochs_are_fenced,
-        Mistake::OldEpochAccepted,
+        (Mistake::OldEpochAccepted, "is not fenced"),
     ),
     by(
         19,
         "former_owners_are_fenced",
         ends::former_owners_are_fenced,
-        Mistake::VoidApplied,
+        (Mistake::VoidApplied, "a batch of a former owner"),
     ),
     not_yet(20, "a_lost_answer_is_settled", NEEDS_LINK),
     not_yet(21, "a_late_duplicate_changes_nothing", NEEDS_LINK),
@@ -184,9 +192,13 @@ pub const PROMISES: [Promise; 24] = [
         23,
         "a_slow_follower_gets_the_same",
         following::a_slow_follower_gets_the_same,
-        Mistake::GapSkipped,
+        (Mistake::GapSkipped, "gets other batches"),
     ),
-    not_yet(24, "a_copy_that_differs_is_told", NEEDS_LINK),
+    not_yet(
+        24,
+        "a_copy_that_differs_is_told",
+        "these logs have one copy (B7)",
+    ),
 ];
 
 impl Promise {
@@ -213,7 +225,7 @@ impl Promise {
     /// Checks it on a kind of log, unless it is skipped there.
     pub fn check(&self, make: Make<'_>) -> Checked {
         match self.stated {
-            Stated::By(check, _) if self.skipped(&*make()).is_none() => check(make),
+            Stated::By(check, ..) if self.skipped(&*make()).is_none() => check(make),
             Stated::By(..) | Stated::NotYet(_) => Ok(()),
         }
     }

@@ -23,13 +23,13 @@ fn keeps(name: &str, make: Make) {
 /// The check of a promise notices its mistake.
 fn notices(name: &str) {
     let promise = Promise::named(name);
-    if let Stated::By(check, mistake) = promise.stated {
+    if let Stated::By(check, mistake, words) = promise.stated {
         let kept = check(&|| Box::new(MemorySubject::altered(mistake)));
         let broken = kept.expect_err("the check does not notice the mistake");
-        // It is not noticed by accident.
+        let broken = format!("{broken:?}");
         assert!(
-            !format!("{broken:?}").starts_with("unexpected"),
-            "{mistake:?}: {broken:?}"
+            broken.contains(words),
+            "{mistake:?} is noticed by accident: {broken}"
         );
     }
 }

@@ -69,7 +69,6 @@ impl Opening {
             time_ms,
             durable,
             end,
-            snapshot: self.reading.snapshot(),
         }
     }
 

@@ -89,15 +89,6 @@ impl Reading {
         }
     }
 
-    /// The snapshot that was passed on, or is being passed on.
-    pub(super) fn snapshot(&self) -> Option<LogPosition> {
-        match &self.stage {
-            Stage::Snapshot(loading) => loading.snapshot(),
-            Stage::Records(found, _) | Stage::Whole(found, _) => found.used,
-            Stage::Failed => None,
-        }
-    }
-
     /// What was found. Everything must have been read.
     pub(super) fn into_found(self) -> (FoundSnapshots, End) {
         match self.stage {

@@ -92,12 +92,6 @@ impl Loading {
         }
     }
 
-    /// The one that is being read.
-    pub(super) fn snapshot(&self) -> Option<LogPosition> {
-        self.reading.as_ref()?;
-        self.found.valid.last().copied()
-    }
-
     /// Reads until there is no room, or until all of the snapshot was passed on.
     pub(super) fn step(
         mut self,
@@ -111,6 +105,7 @@ impl Loading {
                 Some(reading) => reading,
                 None => {
                     replay.begin();
+                    replay.snapshot_begin(position);
                     pages::Reading::of(position, survey.log())
                 }
             };

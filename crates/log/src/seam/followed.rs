@@ -68,8 +68,6 @@ pub struct Seen {
     pub durable: LogPosition,
     /// Everything before this position was handed out.
     pub end: LogPosition,
-    /// The position of the snapshot that the last [`Piece::Begin`] has begun.
-    pub snapshot: Option<LogPosition>,
 }
 
 /// Why a log is not followed any more.
@@ -89,6 +87,8 @@ pub enum Piece {
     /// All pieces before are void: what follows begins with an empty state. It comes first, and again if a snapshot turns
     /// out to be damaged.
     Begin,
+    /// The snapshot at this position comes next.
+    SnapshotBegin(LogPosition),
     /// A part of the snapshot.
     Part(Bytes),
     /// A page of the snapshot. They come after all parts.

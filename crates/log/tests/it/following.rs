@@ -18,6 +18,7 @@ const PIECE_SIZE_BYTES: u64 = 128 * 1024;
 /// What a log has, one thing after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Item {
+    Snapshot(LogPosition),
     Part(Vec<u8>),
     Page(PageNumber, PageContent, bool),
     PassedOver(PageNumber),
@@ -58,6 +59,7 @@ impl Items {
             assert!(self.has_begun, "nothing comes before the beginning");
             match piece {
                 Piece::Begin => self.items.clear(),
+                Piece::SnapshotBegin(position) => self.items.push(Item::Snapshot(position)),
                 Piece::Part(part) => self.items.push(Item::Part(part.to_vec())),
                 Piece::Page {
                     number,
@@ -83,6 +85,10 @@ impl Items {
 impl Replay for Items {
     fn begin(&mut self) {
         self.items.clear();
+    }
+
+    fn snapshot_begin(&mut self, position: LogPosition) {
+        self.items.push(Item::Snapshot(position));
     }
 
     fn snapshot_part(&mut self, part: &[u8]) -> Result<(), BoxError> {

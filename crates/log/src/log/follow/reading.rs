@@ -164,6 +164,10 @@ impl Replay for Collecting<'_> {
         self.pages.begin();
     }
 
+    fn snapshot_begin(&mut self, position: LogPosition) {
+        self.pieces.push(Piece::SnapshotBegin(position));
+    }
+
     fn snapshot_part(&mut self, part: &[u8]) -> Result<(), BoxError> {
         self.pieces.push(Piece::Part(Bytes::copy_from_slice(part)));
         Ok(())
