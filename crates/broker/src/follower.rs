@@ -1,7 +1,7 @@
-//! Follows a log: it is read and decoded a piece at a time, and a state takes what was read.
+//! Follows a log: its jobs read it, and a state takes what was read and decoded.
 //!
-//! Both take about as long. So with a thread that reads ahead, a start takes half of the time. Both ways come to the same
-//! state, because everything is taken in the order of the log.
+//! Reading and decoding take about as long as taking. So with a thread that reads ahead, a start takes half of the time.
+//! Both ways come to the same state, because everything is taken in the order of the log.
 
 mod reading;
 mod replayed;
@@ -19,9 +19,9 @@ use kew_log::{
 use self::reading::Reading;
 pub(crate) use self::replayed::{Rebuild, Replayed, decode, to_engine};
 
-/// How many pieces are read ahead: about 10 MiB with events of small messages, which take half a kilobyte each when they
-/// are decoded.
-const PIECES_AHEAD: usize = 8;
+/// How many steps are read ahead: 16 MiB with events of small messages, which take half a kilobyte each when they are
+/// decoded.
+const STEPS_AHEAD: usize = 32;
 
 /// A log that this process does not own, and the state that it has.
 pub(crate) struct Follower {
@@ -58,7 +58,7 @@ impl Follower {
                 self.reading.promote();
                 is_promoted = true;
             }
-            self.replayed.take(self.reading.step())?;
+            self.reading.step(|step| self.replayed.take(step))?;
         }
         let (log, recovery) = self.reading.own();
         Ok(Owned {
@@ -74,30 +74,26 @@ impl Follower {
             mut reading,
             mut replayed,
         } = self;
-        let (to, reads) = mpsc::sync_channel(PIECES_AHEAD);
-        let (taken, reading) = thread::scope(|scope| {
+        let (to, steps) = mpsc::sync_channel(STEPS_AHEAD);
+        let (taken, read) = thread::scope(|scope| {
             let thread = thread::Builder::new().name("kew-opening".into());
             let reader = thread.spawn_scoped(scope, move || {
-                let mut is_taken = true;
-                while is_taken && reading.progress() == Progress::Behind {
-                    let read = reading.step();
-                    let is_last = read.failed.is_some();
-                    is_taken = to.send(read).is_ok() && !is_last;
+                while reading.progress() == Progress::Behind {
+                    // If nobody takes it, the state has refused something, and that is the error.
+                    reading.step(|step| to.send(step).map_err(|_| None))?;
                 }
-                reading
+                Ok(reading)
             })?;
-            let mut taken = Ok(());
-            // After a failure the reader finds nobody to send to.
-            for read in reads {
-                taken = replayed.take(read);
-                if taken.is_err() {
-                    break;
-                }
-            }
-            let reading = reader.join().unwrap_or_else(|panic| resume_unwind(panic));
-            io::Result::Ok((taken, reading))
+            let taken = steps.into_iter().try_for_each(|step| replayed.take(step));
+            let read = reader.join().unwrap_or_else(|panic| resume_unwind(panic));
+            io::Result::Ok((taken, read))
         })?;
-        Ok(taken.and_then(|()| Self { reading, replayed }.own_alone()))
+        Ok(taken.and_then(|()| {
+            let reading = read.map_err(|error: Option<FollowError>| {
+                error.expect("everything was taken that was read")
+            })?;
+            Self { reading, replayed }.own_alone()
+        }))
     }
 }
 

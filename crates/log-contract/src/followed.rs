@@ -20,7 +20,7 @@ pub(crate) struct FollowedBatch {
 pub(crate) struct Content {
     has_begun: bool,
     /// Where the snapshot lies.
-    snapshot: Option<LogPosition>,
+    pub(crate) snapshot: Option<LogPosition>,
     is_snapshot_whole: bool,
     /// The events that the snapshot has, from its parts and pages, by their indexes: pages come in any order.
     restored: BTreeMap<usize, Vec<u8>>,
@@ -68,7 +68,7 @@ impl Content {
                 }
                 Piece::Batches(batches) => {
                     hold!(
-                        self.is_snapshot_whole || self.restored.is_empty(),
+                        self.is_snapshot_whole || self.snapshot.is_none(),
                         "batches came within a snapshot"
                     );
                     for batch in batches.iter() {
@@ -97,7 +97,10 @@ impl Content {
     }
 
     fn take_restored(&mut self, index: usize, event: &[u8]) -> Checked {
-        hold!(!self.is_snapshot_whole, "a part came behind its snapshot");
+        hold!(
+            self.snapshot.is_some() && !self.is_snapshot_whole,
+            "a part came outside of its snapshot"
+        );
         let before = self.restored.insert(index, event.to_vec());
         hold!(before.is_none(), "event {index} came twice in a snapshot");
         Ok(())

@@ -61,7 +61,13 @@ impl Owner {
         let mut follower = follow(source)?;
         let epoch = follower.log.seen().epoch.next();
         follower.promote(epoch)??;
-        Ok(Self::of(follower))
+        let owner = Self::of(follower);
+        let (used, given) = (owner.recovery.snapshot, owner.found.snapshot);
+        hold!(
+            used == given,
+            "the snapshot at {used:?} is followed as one at {given:?}"
+        );
+        Ok(owner)
     }
 
     /// The owner that a follower has become.

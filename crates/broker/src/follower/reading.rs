@@ -7,12 +7,17 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use kew_engine::{DecodedPage, Event};
 use kew_log::{
-    Batch, BoxError, FollowError, FollowedLog, LogPosition, LogSource, OwnedLog, PageChoice,
+    Batches, BoxError, FollowError, FollowedLog, LogPosition, LogSource, OwnedLog, PageChoice,
     PageContent, PageNumber, Piece, Progress, Recovery,
 };
 
 use super::{Rebuild, decode, refused};
 use crate::broker::lock;
+
+/// How many events a step has at most, and about how many bytes of the log. A batch can have many more, and a decoded
+/// event takes much more than it has in the log.
+const STEP_EVENTS: usize = 1024;
+const STEP_SIZE_BYTES: usize = 128 * 1024;
 
 /// A log that is read.
 pub(super) struct Reading {
@@ -23,14 +28,6 @@ pub(super) struct Reading {
 }
 
 type Pages = Arc<Mutex<VecDeque<DecodedPage>>>;
-
-/// What was read.
-pub(super) struct Read {
-    /// What a state takes, in order.
-    pub(super) steps: Vec<Step>,
-    /// What is wrong behind that.
-    pub(super) failed: Option<FollowError>,
-}
 
 /// What a state takes.
 pub(super) enum Step {
@@ -74,25 +71,25 @@ impl Reading {
         self.progress
     }
 
-    /// Carries out the next job. There is one until the log is owned, once it was promoted, or has failed.
-    pub(super) fn step(&mut self) -> Read {
+    /// Carries out the next job, and lets `take` take what it has read, also if something is wrong behind it.
+    ///
+    /// # Panics
+    ///
+    /// If there is none: the log is owned, has failed, or was read and is not promoted.
+    pub(super) fn step<E: From<FollowError>>(
+        &mut self,
+        take: impl FnMut(Step) -> Result<(), E>,
+    ) -> Result<(), E> {
         let job = self.log.next_job();
         let job = job.expect("a log has a job until it is owned");
         let mut outcome = job.run();
         let pieces = outcome.take_followed();
         let pages = mem::take(&mut *lock(&self.decoded));
-        let mut read = Read {
-            steps: Vec::with_capacity(pieces.len()),
-            failed: None,
-        };
-        let decoded = read.decode(pieces, pages);
+        let taken = decode_pieces(pieces, pages, take);
         let completed = self.log.complete(outcome);
-        // What was read lies before the place where reading has failed.
-        match decoded.and(completed) {
-            Ok(progress) => self.progress = progress,
-            Err(error) => read.failed = Some(error),
-        }
-        read
+        taken?;
+        self.progress = completed?;
+        Ok(())
     }
 
     /// Makes this process the owner of the log, all of which was read.
@@ -106,55 +103,67 @@ impl Reading {
     }
 }
 
-impl Read {
-    fn decode(
-        &mut self,
-        pieces: Vec<Piece>,
-        mut pages: VecDeque<DecodedPage>,
-    ) -> Result<(), FollowError> {
-        for piece in pieces {
-            let step = match piece {
-                Piece::Begin => Step::Begin,
-                Piece::SnapshotBegin(position) => Step::SnapshotBegin(position),
-                Piece::Part(part) => Step::Part(part),
-                Piece::Page {
-                    number,
-                    content: _,
-                    is_at_risk,
-                } => Step::Page {
-                    number,
-                    decoded: pages.pop_front().expect("each page was noted"),
-                    is_at_risk,
-                },
-                Piece::PassedOver(page) => Step::PassedOver(page),
-                Piece::SnapshotEnd => Step::SnapshotEnd,
-                Piece::Batches(batches) => {
-                    let mut events = Vec::new();
-                    let told = batches.iter().try_for_each(|it| tell(it, &mut events));
-                    self.steps.push(Step::Events(events));
-                    told?;
-                    continue;
-                }
-            };
-            self.steps.push(step);
-        }
-        Ok(())
-    }
-}
-
-fn tell(batch: Batch<'_>, events: &mut Vec<(LogPosition, Told)>) -> Result<(), FollowError> {
-    for event in batch.events() {
-        let told = match Event::needs_state(event) {
-            true => Told::Bytes(Bytes::copy_from_slice(event)),
-            false => {
-                let decoded = Event::decode(event);
-                let decoded = decoded.map_err(|error| refused(batch.record, error.into()))?;
-                Told::Event(decoded, event.len())
+fn decode_pieces<E: From<FollowError>>(
+    pieces: Vec<Piece>,
+    mut pages: VecDeque<DecodedPage>,
+    mut take: impl FnMut(Step) -> Result<(), E>,
+) -> Result<(), E> {
+    for piece in pieces {
+        take(match piece {
+            Piece::Begin => Step::Begin,
+            Piece::SnapshotBegin(position) => Step::SnapshotBegin(position),
+            Piece::Part(part) => Step::Part(part),
+            Piece::Page {
+                number,
+                content: _,
+                is_at_risk,
+            } => Step::Page {
+                number,
+                decoded: pages.pop_front().expect("each page was noted"),
+                is_at_risk,
+            },
+            Piece::PassedOver(page) => Step::PassedOver(page),
+            Piece::SnapshotEnd => Step::SnapshotEnd,
+            Piece::Batches(batches) => {
+                decode_batches(&batches, &mut take)?;
+                continue;
             }
-        };
-        events.push((batch.record, told));
+        })?;
     }
     Ok(())
+}
+
+/// What lies before an event that cannot be decoded is taken.
+fn decode_batches<E: From<FollowError>>(
+    batches: &Batches,
+    take: &mut impl FnMut(Step) -> Result<(), E>,
+) -> Result<(), E> {
+    let (mut events, mut size_bytes) = (Vec::new(), 0);
+    for batch in batches.iter() {
+        for event in batch.events() {
+            let told = match tell(event) {
+                Ok(told) => told,
+                Err(source) => {
+                    take(Step::Events(events))?;
+                    return Err(refused(batch.record, source).into());
+                }
+            };
+            events.push((batch.record, told));
+            size_bytes += event.len();
+            if events.len() == STEP_EVENTS || size_bytes >= STEP_SIZE_BYTES {
+                take(Step::Events(mem::take(&mut events)))?;
+                size_bytes = 0;
+            }
+        }
+    }
+    take(Step::Events(events))
+}
+
+fn tell(event: &[u8]) -> Result<Told, BoxError> {
+    Ok(match Event::needs_state(event) {
+        true => Told::Bytes(Bytes::copy_from_slice(event)),
+        false => Told::Event(Event::decode(event)?, event.len()),
+    })
 }
 
 /// Passes over the pages of runs whose directories say enough.

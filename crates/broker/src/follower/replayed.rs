@@ -9,7 +9,7 @@ use kew_engine::{CountUnit, DecodedPage, Event, RestoringPages, State};
 use kew_log::{BoxError, FollowError, LogPosition, PageContent, PageNumber, Replay};
 use kew_planted::{Seam, pass};
 
-use super::reading::{Read, Step, Told};
+use super::reading::{Step, Told};
 use super::refused;
 
 /// How a state is rebuilt.
@@ -64,15 +64,8 @@ impl Replayed {
         }
     }
 
-    /// Takes what was read, up to the first thing that is wrong.
-    pub(super) fn take(&mut self, read: Read) -> Result<(), FollowError> {
-        for step in read.steps {
-            self.take_step(step)?;
-        }
-        read.failed.map_or(Ok(()), Err)
-    }
-
-    fn take_step(&mut self, step: Step) -> Result<(), FollowError> {
+    /// Takes the next step.
+    pub(super) fn take(&mut self, step: Step) -> Result<(), FollowError> {
         let restored = match step {
             Step::Begin => {
                 self.begin();
