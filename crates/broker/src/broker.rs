@@ -1,6 +1,7 @@
 //! The handle that front ends hold, and the answers and errors it returns.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -8,7 +9,7 @@ use bytes::Bytes;
 use kew_engine::bus::{Awaited, BusOutcome};
 use kew_engine::storage::StorageOutcome;
 use kew_engine::{Command, Incarnation, Outcome};
-use kew_log::{LogEnd, Recovery, Storage};
+use kew_log::{Epoch, LogSource, Recovery, SegmentSource, Storage};
 use thiserror::Error;
 use tokio::sync::{Notify, oneshot, watch};
 
@@ -16,7 +17,7 @@ use crate::answers::{Among, Asker};
 use crate::runner::{self, ReportOf, Shared};
 use crate::{
     AdmissionLimits, Answered, Answers, ChangeWatch, OpenPartitionError, PartitionOptions,
-    Rejection, Reply, ScrubReport, Source, Watch,
+    Rejection, Reply, ScrubReport, Source, Standing, Watch,
 };
 
 /// How a broker is run.
@@ -77,12 +78,11 @@ impl Failure {
             reason: "its thread panicked, which is a bug".into(),
         }
     }
-}
 
-impl From<&LogEnd> for Failure {
-    fn from(end: &LogEnd) -> Self {
-        let mut reason = end.to_string();
-        let mut source = std::error::Error::source(end);
+    /// With the causes of an error.
+    pub(crate) fn of(error: &dyn std::error::Error) -> Self {
+        let mut reason = error.to_string();
+        let mut source = error.source();
         while let Some(cause) = source {
             let cause_text = cause.to_string();
             // Some errors end with the text of their cause.
@@ -117,8 +117,23 @@ impl Broker {
         storage: Arc<dyn Storage>,
         options: BrokerOptions,
     ) -> Result<(Self, Recovery), StartError> {
+        let entropy = u64::from_le_bytes(runner::random()?);
+        let openings = AtomicU64::new(0);
+        let entropy = move || entropy ^ openings.fetch_add(1, Ordering::Relaxed);
+        let source = SegmentSource::new(storage, options.partition.log, entropy);
+        Self::start_on(Arc::new(source), options)
+    }
+
+    /// The same, on a log of any kind. This process becomes its owner.
+    ///
+    /// If another process becomes the owner later, the broker goes on: it follows the log, and refuses commands with
+    /// [`Rejection::NotOwner`], until it is told to [own](Self::promote) the log again.
+    pub fn start_on(
+        source: Arc<dyn LogSource>,
+        options: BrokerOptions,
+    ) -> Result<(Self, Recovery), StartError> {
         let (failed, failure) = watch::channel(None);
-        let started = runner::start(storage, options, failed)?;
+        let started = runner::start(source, options, failed)?;
         let broker = Self {
             source: Source::ALONE,
             shared: started.shared,
@@ -217,7 +232,7 @@ impl Broker {
         self.shared.watchers.watch_changes(entity, notify)
     }
 
-    /// What the scrub has found, and which messages are set aside. `None` if the partition has stopped.
+    /// What the scrub has found, and which messages are set aside. `None` if the partition has stopped or follows.
     pub async fn scrub_report(&self) -> Option<ScrubReport> {
         let report = self.shared.request_scrub_report(ReportOf::Quarantined);
         report.await.ok()
@@ -239,10 +254,26 @@ impl Broker {
         self.shared.watchers.count()
     }
 
+    /// How the partition is.
+    pub fn standing(&self) -> Standing {
+        // The failure is published before the runner ends.
+        match self.failure.borrow().is_some() {
+            true => Standing::Stopped,
+            false => self.shared.standing().1,
+        }
+    }
+
     /// Whether a put would succeed now.
     pub fn is_ready(&self) -> bool {
-        // The failure is published before the runner ends.
-        self.failure.borrow().is_none() && self.shared.is_ready()
+        self.standing() == Standing::Ready
+    }
+
+    /// Makes this process the owner of its log, with an epoch that is above all others. It becomes the owner once it has
+    /// followed the log to its end: see [`standing`](Self::standing). An owner that does not know yet that another process
+    /// has taken the log over finds that out first. This counts once: if an epoch that is as high has begun by then, the
+    /// process goes on to follow.
+    pub fn promote(&self, epoch: Epoch) {
+        self.shared.promote(epoch);
     }
 
     /// Waits until the broker has stopped by itself and returns the reason. Otherwise it never returns.

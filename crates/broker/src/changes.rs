@@ -18,6 +18,13 @@ struct Told {
     notify: Arc<Notify>,
 }
 
+impl Told {
+    fn tell(&self) {
+        self.has_changed.store(true, Ordering::Release);
+        self.notify.notify_one();
+    }
+}
+
 /// The clients to notify, by entity.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeWatchers {
@@ -60,14 +67,19 @@ impl ChangeWatchers {
 
     pub(crate) fn tell(&self, entity: Incarnation) {
         let by_entity = lock(&self.by_entity);
-        for told in by_entity
-            .get(&entity)
-            .into_iter()
+        let watches = by_entity.get(&entity).into_iter();
+        watches
             .flat_map(BTreeMap::values)
-        {
-            told.has_changed.store(true, Ordering::Release);
-            told.notify.notify_one();
-        }
+            .for_each(|told| told.tell());
+    }
+
+    /// Notifies the clients of all entities.
+    pub(crate) fn tell_all(&self) {
+        let by_entity = lock(&self.by_entity);
+        let watches = by_entity.values();
+        watches
+            .flat_map(BTreeMap::values)
+            .for_each(|told| told.tell());
     }
 }
 

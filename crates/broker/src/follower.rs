@@ -13,11 +13,13 @@ use std::thread;
 
 use kew_engine::CountUnit;
 use kew_log::{
-    BoxError, FollowError, LogPosition, LogSource, OpenError, OwnedLog, Progress, Recovery,
+    BoxError, Epoch, FollowError, Job, JobOutcome, LogEnd, LogPosition, LogSource, OpenError,
+    OwnedLog, Progress, Recovery,
 };
 
 use self::reading::Reading;
 pub(crate) use self::replayed::{Rebuild, Replayed, decode, to_engine};
+use crate::PartitionOptions;
 
 /// How many steps are read ahead: 16 MiB with events of small messages, which take half a kilobyte each when they are
 /// decoded.
@@ -37,16 +39,49 @@ pub(crate) struct Owned {
 }
 
 impl Follower {
-    /// Begins to follow a log, with a limit for records in memory.
-    pub(crate) fn begin(source: &dyn LogSource, resident_bytes: Option<u64>) -> Self {
+    /// Begins to follow a log. `after` is how it ended for the last owner in this process, if there was one.
+    pub(crate) fn begin(
+        source: &dyn LogSource,
+        after: Option<&LogEnd>,
+        options: &PartitionOptions,
+    ) -> Self {
         let how = Rebuild {
             unit: CountUnit::at_most(source.unit_bytes()),
-            resident_bytes,
+            // What there is, it does not know yet.
+            resident_bytes: options.resident_limit.bytes(0),
         };
         Self {
-            reading: Reading::begin(source, how),
+            reading: Reading::begin(source, after, how),
             replayed: Replayed::new(how),
         }
+    }
+
+    /// The next job, which also decodes what it reads. Any thread may run it. `None` while there is nothing new, and once
+    /// the log is owned.
+    pub(crate) fn next_job(&mut self) -> Option<Job> {
+        self.reading.next_job()
+    }
+
+    /// Takes the outcome of a job, and what it has read.
+    pub(crate) fn complete(&mut self, outcome: JobOutcome) -> Result<Progress, FollowError> {
+        let Self { reading, replayed } = self;
+        reading.complete(outcome, |step| replayed.take(step))?;
+        Ok(reading.progress())
+    }
+
+    /// The highest epoch that has begun, as far as is known.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.reading.epoch()
+    }
+
+    /// Makes this process the owner, with this epoch. To be called once, when the log is [`Progress::Current`].
+    pub(crate) fn promote(&mut self, epoch: Epoch) {
+        self.reading.promote(epoch);
+    }
+
+    /// There is no further job, and one that waits for other machines comes back soon.
+    pub(crate) fn stop(&mut self) {
+        self.reading.stop();
     }
 
     /// Follows the log to its end, and makes this process its owner. All on this thread.
@@ -55,17 +90,22 @@ impl Follower {
         while self.reading.progress() != Progress::Owned {
             // The state has taken everything before: what it refuses is not owned.
             if self.reading.progress() == Progress::Current && !is_promoted {
-                self.reading.promote();
+                self.reading.promote(self.reading.epoch().next());
                 is_promoted = true;
             }
             self.reading.step(|step| self.replayed.take(step))?;
         }
+        Ok(self.own())
+    }
+
+    /// What there is, once the log is [`Progress::Owned`].
+    pub(crate) fn own(self) -> Owned {
         let (log, recovery) = self.reading.own();
-        Ok(Owned {
+        Owned {
             log,
             recovery,
             replayed: self.replayed,
-        })
+        }
     }
 
     /// The same, but another thread reads and decodes. Fails if the system gives none.

@@ -49,4 +49,5 @@ pub use kew_engine::Timestamp;
 pub use repair::{Losses, LostMessage, LostRules, LostSessionState, Repair, RepairError};
 pub use restore::{Restore, RestoreError};
 pub use rotation::{Cost, Excess, Rotation, Share, Source, Target, Waiting};
+pub use runner::Standing;
 pub use watch::{Wake, Watch};

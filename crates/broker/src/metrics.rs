@@ -14,15 +14,12 @@ use kew_metrics::{Counter, Family, HighWater, Histogram, Scale, Unit};
 use self::queues::{bus_queue_families, queue_families};
 use self::scrub::scrub_families;
 use self::topics::topic_families;
-use crate::Broker;
 use crate::overview::Status;
 use crate::partition::TurnEnd;
+use crate::{Broker, Rejection, Standing};
 
 /// Upper bounds of how many commands share a batch.
 const COMMANDS: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 512, 2048];
-
-/// The states of a partition. A partition that has failed is stopped.
-const STATES: [&str; 3] = ["ready", "full", "stopped"];
 
 /// Counters that the runner and its threads write, each with a few atomic additions.
 #[derive(Debug)]
@@ -44,10 +41,13 @@ pub(crate) struct Instruments {
     pub(crate) refused_busy: Counter,
     pub(crate) refused_full: Counter,
     pub(crate) refused_stopped: Counter,
+    pub(crate) refused_not_owner: Counter,
+    /// Perhaps carried out.
+    unknown: Counter,
     recovery: Duration,
     recovery_events: u64,
-    /// Messages that expired during the recovery: an earlier run has counted them.
-    expired_before: u64,
+    /// Messages that expired during the last recovery: an earlier run, or another owner, has counted them.
+    expired_before: AtomicU64,
 }
 
 impl Instruments {
@@ -68,10 +68,31 @@ impl Instruments {
             refused_busy: Counter::new(),
             refused_full: Counter::new(),
             refused_stopped: Counter::new(),
+            refused_not_owner: Counter::new(),
+            unknown: Counter::new(),
             recovery: took,
             recovery_events: recovery.events_replayed,
-            expired_before: recovered.expired_count(),
+            expired_before: AtomicU64::new(recovered.expired_count()),
         }
+    }
+
+    /// Notes a rejection of a command that was admitted.
+    pub(crate) fn note_rejection(&self, rejection: &Rejection) {
+        match rejection {
+            Rejection::Full => self.refused_full.increment(),
+            Rejection::NotOwner => self.refused_not_owner.increment(),
+            Rejection::Unknown => self.unknown.increment(),
+            Rejection::Refused(_)
+            | Rejection::Busy
+            | Rejection::Stopped
+            | Rejection::ReadFailed => {}
+        }
+    }
+
+    /// Notes that the log was opened anew.
+    pub(crate) fn note_opening(&self, recovered: &State) {
+        let count = recovered.expired_count();
+        self.expired_before.store(count, Ordering::Relaxed);
     }
 
     /// Notes a turn that decided so many commands, and how long it took without its commit.
@@ -145,13 +166,13 @@ impl Broker {
         );
         let read = read.ok().flatten();
         let scrub = scrub.ok().flatten();
-        let (commands, state) = self.shared.standing();
+        let (commands, standing) = self.shared.standing();
         let instruments = &self.shared.instruments;
         let mut families = log_families(instruments);
         families.extend(partition_families(
             instruments,
             commands,
-            state,
+            standing,
             read.is_some(),
         ));
         families.push(
@@ -235,7 +256,7 @@ fn seconds(us: &Counter) -> f64 {
 fn partition_families(
     instruments: &Instruments,
     commands: usize,
-    state: &str,
+    standing: Standing,
     answered: bool,
 ) -> Vec<Family> {
     vec![
@@ -243,9 +264,9 @@ fn partition_families(
             "kew_partition_state",
             Unit::None,
             "1 for the state that holds: ready, full (the disk is; messages can be received and \
-             deleted only), stopped",
+             deleted only), following (another server owns the partition), stopped",
         )
-        .state(&STATES, state),
+        .state(&Standing::ALL.map(Standing::as_str), standing.as_str()),
         Family::gauge(
             "kew_partition_answered",
             Unit::None,
@@ -267,9 +288,20 @@ fn partition_families(
         .count(label("reason", "busy"), instruments.refused_busy.value())
         .count(label("reason", "full"), instruments.refused_full.value())
         .count(
+            label("reason", "not_owner"),
+            instruments.refused_not_owner.value(),
+        )
+        .count(
             label("reason", "stopped"),
             instruments.refused_stopped.value(),
         ),
+        Family::counter(
+            "kew_partition_unknown",
+            Unit::None,
+            "Commands of which it is not known whether they were carried out, because another server took over the \
+             partition",
+        )
+        .count(none(), instruments.unknown.value()),
         Family::counter("kew_partition_turns", Unit::None, "Turns of the partition")
             .count(none(), instruments.turns.value()),
         Family::histogram(
@@ -336,7 +368,8 @@ fn status_families(instruments: &Instruments, status: Option<&Status>) -> Vec<Fa
             .count(label("state", "live"), space.segments as u64)
             .count(label("state", "prepared"), u64::from(space.is_prepared))
             .count(label("state", "recycled"), space.recycled as u64);
-        let since_start = status.expired.saturating_sub(instruments.expired_before);
+        let before = instruments.expired_before.load(Ordering::Relaxed);
+        let since_start = status.expired.saturating_sub(before);
         expired = expired.count(none(), since_start);
         moved = moved.count(none(), status.moved_bytes);
         loads = loads.count(none(), status.loaded);

@@ -20,6 +20,7 @@ mod loads;
 mod opening;
 mod options;
 mod quarantine;
+mod reads;
 mod reply;
 mod reservation;
 mod rests;
@@ -33,7 +34,8 @@ mod upkeep;
 
 use kew_engine::{BodyLocation, Incarnation, Overview, State, Timestamp, Waste};
 use kew_log::{
-    BackupPlan, BeginBackupError, BootTime, Job, JobOutcome, LogEnd, LogPosition, OwnedLog, PinId,
+    BackupPlan, BeginBackupError, BootTime, Job, JobKind, JobOutcome, LogEnd, LogPosition,
+    OwnedLog, PinId,
 };
 use kew_planted::{Bug, is_planted};
 
@@ -46,6 +48,7 @@ use self::loads::{Loaded, Loads};
 pub use self::opening::OpenPartitionError;
 pub use self::options::{PartitionOptions, ResidentLimit};
 use self::quarantine::Damaged;
+use self::reads::Reads;
 pub use self::reply::{Answered, Rejection, Reply};
 use self::scrub::Scrubbing;
 pub use self::scrub::{DamagedBody, QuarantinedRun, ScrubJob, ScrubOutcome, ScrubReport};
@@ -63,6 +66,8 @@ pub struct Partition<T> {
     state: State,
     log: Box<dyn OwnedLog>,
     waiters: Waiters<(T, Reply)>,
+    /// Answers that only read, if another process can own the log.
+    reads: Reads<(T, Reply)>,
     /// Changes since the last [`Partition::take_wakes`] that may concern waiting receivers.
     stirred: Vec<Stirred>,
     /// Things that receivers wait for and that expired messages may hide.
@@ -102,6 +107,8 @@ pub struct Partition<T> {
     damaged: Damaged,
     /// Whether somebody still waits for an answer.
     is_awaited: fn(&T) -> bool,
+    /// How the log has ended, if it has.
+    ended: Option<LogEnd>,
     stopped: bool,
 }
 
@@ -117,11 +124,18 @@ impl<T> Partition<T> {
             return None;
         }
         let job = self.log.next_job();
+        if job
+            .as_ref()
+            .is_some_and(|job| job.kind() == JobKind::Commit)
+        {
+            self.reads.commit_begins();
+        }
         let job = job.or_else(|| self.evacuation.next_job());
         job.or_else(|| self.next_load())
     }
 
-    /// Takes the outcome of a job and hands out the answers that are now due.
+    /// Takes the outcome of a job and hands out the answers that are now due. Returns how the log has ended, if this tells
+    /// it: then the partition has stopped, and every command that waits is answered.
     pub fn complete(
         &mut self,
         mut outcome: JobOutcome,
@@ -149,15 +163,15 @@ impl<T> Partition<T> {
                 self.snapshot_written();
             }
         }
-        if completed.is_err() {
-            self.stopped = !is_planted(Bug::FailureIgnored);
-            self.abandon(replies);
-            return completed;
+        if let Err(end) = completed {
+            self.end(&end, replies);
+            return Err(end);
         }
         let durable = self.log.durable();
         self.waiters.release(durable, replies);
         self.last_records.forget_before(durable, self.log.end());
         if durable != durable_before {
+            self.reads.committed(replies);
             // Checked here, not when the partition is idle: under load it never is.
             self.snapshot_if_due();
         }
@@ -165,7 +179,34 @@ impl<T> Partition<T> {
             assert!(self.waiters.is_empty(), "an answer waits for nothing");
         }
         self.avoid_damage();
+        self.prove_reads();
         Ok(())
+    }
+
+    /// Makes a commit that proves answers that only read, if none is to come.
+    fn prove_reads(&mut self) {
+        if !self.reads.is_empty() && self.log.durable() == self.log.end() {
+            self.log.beat();
+        }
+    }
+
+    /// Makes a commit, if none is to come, which tells whether another process owns the log. Returns false if there is no
+    /// room for it now.
+    pub fn check_owner(&mut self) -> bool {
+        self.stopped || self.log.durable() < self.log.end() || self.log.beat()
+    }
+
+    /// Hands out answers that only read, if no other process owns the log at this moment. It is later than their decisions:
+    /// the machine may have been suspended in between.
+    pub fn confirm(&mut self, now: BootTime, replies: &mut Vec<(T, Reply)>) {
+        if !self.stopped && now < self.log.owned_until() {
+            self.reads.confirm(self.log.durable(), replies);
+        }
+    }
+
+    /// Whether there are answers to [confirm](Partition::confirm).
+    pub fn is_any_to_confirm(&self) -> bool {
+        !self.reads.is_empty() && self.log.owned_until() != BootTime::ZERO
     }
 
     /// Stops for good. Whether waiting commands were carried out is unknown.
@@ -174,13 +215,37 @@ impl<T> Partition<T> {
         self.abandon(replies);
     }
 
-    /// Rejects every waiting answer: the log will not become durable up to them.
+    /// Stops for good because the log has ended.
+    fn end(&mut self, end: &LogEnd, replies: &mut Vec<(T, Reply)>) {
+        self.ended = Some(end.clone());
+        self.stopped = !is_planted(Bug::FailureIgnored);
+        self.abandon(replies);
+    }
+
+    /// Gives up every waiting answer: it is not known whether the log becomes durable up to them.
     fn abandon(&mut self, replies: &mut Vec<(T, Reply)>) {
-        let mut unknown = Vec::new();
-        self.waiters.abandon(&mut unknown);
-        let unknown = unknown.into_iter();
-        replies.extend(unknown.map(|(ticket, _)| (ticket, Err(Rejection::Stopped))));
+        let durable = self.log.durable();
+        for (record, (ticket, reply)) in self.waiters.abandon() {
+            let reply = match &self.ended {
+                None | Some(LogEnd::Failed(_)) => Err(Rejection::Stopped),
+                // The commit of its own record proves that there was no other owner.
+                Some(LogEnd::Fenced(_)) if record < durable => reply,
+                Some(LogEnd::Fenced(_) | LogEnd::Diverged(_)) => Err(Rejection::Unknown),
+            };
+            replies.push((ticket, reply));
+        }
+        let rejection = self.rejection();
+        let reads = self.reads.abandon();
+        replies.extend(reads.map(|(ticket, _)| (ticket, Err(rejection.clone()))));
         self.reject_waiting(replies);
+    }
+
+    /// Why a command that nothing was done for is rejected once the partition has stopped.
+    pub(crate) fn rejection(&self) -> Rejection {
+        match &self.ended {
+            None | Some(LogEnd::Failed(_)) => Rejection::Stopped,
+            Some(LogEnd::Fenced(_) | LogEnd::Diverged(_)) => Rejection::NotOwner,
+        }
     }
 
     /// Marks the log's end as durable, so that recovery can distinguish later damage there from a torn tail.
@@ -217,6 +282,11 @@ impl<T> Partition<T> {
     /// Whether the partition has stopped for good.
     pub fn is_stopped(&self) -> bool {
         self.stopped
+    }
+
+    /// How the log has ended, if it has. Then the partition has stopped, and every command has its answer.
+    pub fn ended(&self) -> Option<&LogEnd> {
+        self.ended.as_ref()
     }
 
     /// When the latest turn was.

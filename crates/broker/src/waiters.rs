@@ -36,11 +36,11 @@ impl<A> Waiters<A> {
         }
     }
 
-    /// Hands out every answer, because the log will never become durable up to them.
-    pub(crate) fn abandon(&mut self, out: &mut Vec<A>) {
-        while let Some((_, mut answers)) = self.by_record.pop_first() {
-            out.append(&mut answers);
-        }
+    /// Gives up every answer, because it is not known whether the log becomes durable up to them. Each comes with its
+    /// record.
+    pub(crate) fn abandon(&mut self) -> impl Iterator<Item = (LogPosition, A)> + use<A> {
+        let all = std::mem::take(&mut self.by_record).into_iter();
+        all.flat_map(|(record, answers)| answers.into_iter().map(move |answer| (record, answer)))
     }
 
     /// How many answers wait.

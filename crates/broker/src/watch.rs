@@ -96,14 +96,22 @@ impl Watchers {
                 Wake::Changed(entity) => {
                     let lists = by_entity.get_mut(&entity).into_iter();
                     for list in lists.flat_map(HashMap::values_mut) {
-                        let woken = list.wake_all();
-                        let rounds = list.rounds();
-                        woken.for_each(|waker| self.tell(waker, rounds));
+                        self.wake_list(list);
                     }
                     self.changes.tell(entity);
                 }
             }
         }
+    }
+
+    /// Wakes every receiver of every entity, and tells every client of a change: the partition has another owner, which
+    /// may have changed anything.
+    pub(crate) fn wake_all(&self) {
+        let mut by_entity = lock(&self.by_entity);
+        for list in by_entity.values_mut().flat_map(HashMap::values_mut) {
+            self.wake_list(list);
+        }
+        self.changes.tell_all();
     }
 
     /// Wakes a receiver of each entity for which `is_meant` holds, so that it looks. Returns whether there may be
@@ -124,6 +132,12 @@ impl Watchers {
             self.wake_one(list);
         }
         lists.next().is_some()
+    }
+
+    fn wake_list(&self, list: &mut List) {
+        let woken = list.wake_all();
+        let rounds = list.rounds();
+        woken.for_each(|waker| self.tell(waker, rounds));
     }
 
     fn wake_one(&self, list: &mut List) {
@@ -400,6 +414,21 @@ mod tests {
         assert!(is_woken(&mut first) && is_woken(&mut session));
         assert!(is_woken(&mut pin!(second.woken())));
         assert!(!is_woken(&mut pin!(second.woken())));
+    }
+
+    #[test]
+    fn another_owner_wakes_all_receivers_of_all_entities() {
+        let watchers = Arc::<Watchers>::default();
+        let other = entity().with_sub_queues()[1];
+        let mut watches = [entity(), other].map(|it| watchers.watch(it, Awaited::Message));
+        let notifies = [entity(), other].map(|_| Arc::<Notify>::default());
+        let hold_on = [(entity(), &notifies[0]), (other, &notifies[1])];
+        let hold_on = hold_on.map(|(entity, notify)| watchers.watch_changes(entity, notify));
+        let mut waits: Vec<_> = watches.iter_mut().map(|it| Box::pin(it.woken())).collect();
+        assert!(waits.iter_mut().all(|wait| !is_woken(&mut wait.as_mut())));
+        watchers.wake_all();
+        assert!(waits.iter_mut().all(|wait| is_woken(&mut wait.as_mut())));
+        assert!(hold_on.iter().all(|watch| watch.take()));
     }
 
     #[test]

@@ -45,6 +45,7 @@ const SMALL_MEMORY: MemoryOptions = MemoryOptions {
     piece_size_bytes: 2 << 10,
     prepared_bytes: 16 << 10,
     room_bytes_min: 1 << 10,
+    looks_when_reserving: false,
 };
 
 impl MemorySubject {

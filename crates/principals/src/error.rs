@@ -42,8 +42,10 @@ pub enum PrincipalError {
     /// The server stops.
     #[error("the server is stopping, and nothing was changed")]
     Stopped,
-    /// The server stopped during a change.
-    #[error("the server is stopping: whether this was changed is unknown")]
+    /// The server stopped during a change, or another one took its place.
+    #[error(
+        "the server has stopped, or another one has taken its place: whether this was changed is unknown"
+    )]
     Unknown,
     /// No key could be made.
     #[error(transparent)]
@@ -68,19 +70,25 @@ impl PrincipalError {
     pub fn of_read(rejection: Rejection) -> Self {
         match rejection {
             Rejection::Refused(refusal) => Self::of_refusal(refusal),
-            Rejection::Busy | Rejection::ReadFailed => Self::Busy,
+            // A read that is not answered has changed nothing either.
+            Rejection::Busy | Rejection::NotOwner | Rejection::Unknown | Rejection::ReadFailed => {
+                Self::Busy
+            }
             Rejection::Full => Self::Full,
             Rejection::Stopped => Self::Stopped,
         }
     }
 
-    /// The error for a change that the broker rejected. After [`Rejection::Stopped`] its outcome is unknown.
+    /// The error for a change that the broker rejected. After [`Rejection::Stopped`] and [`Rejection::Unknown`] its outcome
+    /// is unknown.
     pub fn of_change(rejection: Rejection) -> Self {
         match rejection {
-            Rejection::Stopped => Self::Unknown,
-            Rejection::Refused(_) | Rejection::Busy | Rejection::Full | Rejection::ReadFailed => {
-                Self::of_read(rejection)
-            }
+            Rejection::Stopped | Rejection::Unknown => Self::Unknown,
+            Rejection::Refused(_)
+            | Rejection::Busy
+            | Rejection::NotOwner
+            | Rejection::Full
+            | Rejection::ReadFailed => Self::of_read(rejection),
         }
     }
 
@@ -103,11 +111,15 @@ mod tests {
 
     #[test]
     fn a_change_that_the_server_did_not_answer_is_unknown() {
-        let of_change = PrincipalError::of_change(Rejection::Stopped);
-        assert!(matches!(of_change, PrincipalError::Unknown));
+        for rejection in [Rejection::Stopped, Rejection::Unknown] {
+            let of_change = PrincipalError::of_change(rejection);
+            assert!(matches!(of_change, PrincipalError::Unknown));
+        }
+        let of_read = PrincipalError::of_read(Rejection::Unknown);
+        assert!(matches!(of_read, PrincipalError::Busy));
         let of_read = PrincipalError::of_read(Rejection::Stopped);
         assert!(matches!(of_read, PrincipalError::Stopped));
-        for rejection in [Rejection::Busy, Rejection::Full] {
+        for rejection in [Rejection::Busy, Rejection::NotOwner, Rejection::Full] {
             let same = PrincipalError::of_read(rejection.clone()).to_string();
             assert_eq!(PrincipalError::of_change(rejection).to_string(), same);
             assert!(same.contains("nothing was changed"), "{same}");

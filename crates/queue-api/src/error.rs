@@ -203,10 +203,12 @@ impl Error {
     pub(crate) fn of_rejection(rejection: Rejection, version: Version) -> Self {
         match rejection {
             Rejection::Refused(refusal) => Self::of_refusal(refusal, version),
-            Rejection::Busy | Rejection::ReadFailed => Self::ServerBusy,
+            Rejection::Busy | Rejection::NotOwner | Rejection::ReadFailed => Self::ServerBusy,
             Rejection::Full => Self::DiskFull,
             // The command may have been carried out: its outcome is unknown.
             Rejection::Stopped => Self::InternalError,
+            // The same, and this service goes on: to clients it is as if the answer was lost.
+            Rejection::Unknown => Self::OperationTimedOut,
         }
     }
 

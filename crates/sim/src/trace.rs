@@ -59,6 +59,8 @@ impl Trace {
             Seen::Answered(Err(Rejection::Busy)) => self.feed(1),
             Seen::Answered(Err(Rejection::Full)) => self.feed(4),
             Seen::Answered(Err(Rejection::Stopped)) => self.feed(2),
+            Seen::Answered(Err(Rejection::Unknown)) => self.feed(5),
+            Seen::Answered(Err(Rejection::NotOwner)) => self.feed(6),
             Seen::Unknown => self.feed(3),
             Seen::Answered(Err(Rejection::ReadFailed)) => self.feed(4),
         }

@@ -95,8 +95,13 @@ impl Deliveries {
     }
 
     pub(super) fn has(&self, id: u32, links: &Slab<Link>) -> bool {
+        self.link_of(id, links).is_some()
+    }
+
+    /// The link of a delivery, unless it is detached.
+    pub(super) fn link_of(&self, id: u32, links: &Slab<Link>) -> Option<Key> {
         let found = self.untold.get(&id).or_else(|| self.told.get(&id));
-        found.is_some_and(|own| is_of(own, links))
+        found.filter(|own| is_of(own, links)).map(|own| own.link)
     }
 
     /// Takes a delivery out, unless its link is detached.

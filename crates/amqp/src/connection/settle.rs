@@ -88,6 +88,17 @@ impl Connection {
         true
     }
 
+    /// The link of a delivery. `None` if it is settled, or its link is detached.
+    pub fn link_of(&mut self, delivery: DeliveryId) -> Option<LinkId> {
+        let role = delivery.direction.role();
+        let (deliveries, links) = self.session(delivery.session)?.unsettled(role);
+        let key = deliveries.link_of(delivery.id, links)?;
+        Some(LinkId {
+            session: delivery.session,
+            key,
+        })
+    }
+
     /// Sends the peer the state of a delivery, which stays unsettled: a receiver's outcome that the
     /// sender must settle. Returns whether it was unsettled.
     pub fn update(&mut self, delivery: DeliveryId, state: DeliveryState) -> bool {

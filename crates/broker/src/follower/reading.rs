@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use kew_engine::{DecodedPage, Event};
 use kew_log::{
-    Batches, BoxError, FollowError, FollowedLog, LogPosition, LogSource, OwnedLog, PageChoice,
-    PageContent, PageNumber, Piece, Progress, Recovery,
+    Batches, BoxError, Epoch, FollowError, FollowedLog, Job, JobOutcome, LogEnd, LogPosition,
+    LogSource, OwnedLog, PageChoice, PageContent, PageNumber, Piece, Progress, Recovery,
 };
 
 use super::{Rebuild, decode, refused};
@@ -52,7 +52,7 @@ pub(super) enum Told {
 }
 
 impl Reading {
-    pub(super) fn begin(source: &dyn LogSource, how: Rebuild) -> Self {
+    pub(super) fn begin(source: &dyn LogSource, after: Option<&LogEnd>, how: Rebuild) -> Self {
         let decoded = Pages::default();
         let choosing = Choosing {
             how,
@@ -60,7 +60,7 @@ impl Reading {
             next: VecDeque::new(),
         };
         Self {
-            log: source.follow(None, Box::new(choosing)),
+            log: source.follow(after, Box::new(choosing)),
             progress: Progress::Behind,
             decoded,
         }
@@ -82,25 +82,92 @@ impl Reading {
     ) -> Result<(), E> {
         let job = self.log.next_job();
         let job = job.expect("a log has a job until it is owned");
-        let mut outcome = job.run();
-        let pieces = outcome.take_followed();
-        let pages = mem::take(&mut *lock(&self.decoded));
-        let taken = decode_pieces(pieces, pages, take);
+        let (outcome, taken) = read(job, &self.decoded, take);
         let completed = self.log.complete(outcome);
         taken?;
         self.progress = completed?;
         Ok(())
     }
 
+    /// The next job, for another thread. It decodes, too. `None` while there is nothing new, and once the log is owned.
+    pub(super) fn next_job(&mut self) -> Option<Job> {
+        let job = self.log.next_job()?;
+        let decoded = Arc::clone(&self.decoded);
+        Some(Job::load(move || {
+            let mut steps = Vec::new();
+            let (outcome, decoded) = read(job, &decoded, |step| {
+                steps.push(step);
+                Ok(())
+            });
+            Read {
+                outcome,
+                steps,
+                decoded,
+            }
+        }))
+    }
+
+    /// Takes the outcome of such a job, and lets `take` take what it has read, also if something is wrong behind it.
+    ///
+    /// # Panics
+    ///
+    /// If it is that of another job.
+    pub(super) fn complete(
+        &mut self,
+        mut outcome: JobOutcome,
+        take: impl FnMut(Step) -> Result<(), FollowError>,
+    ) -> Result<(), FollowError> {
+        let read = outcome.take_loaded::<Read>();
+        let read = read.expect("no other job is out while a log is followed");
+        let taken = read.steps.into_iter().try_for_each(take);
+        let completed = self.log.complete(read.outcome);
+        if let Err(ended @ FollowError::Ended(_)) = completed {
+            // It may be followed anew, and then what was read comes again. A copy that differs may even be unreadable.
+            return Err(ended);
+        }
+        taken.and(read.decoded)?;
+        self.progress = completed?;
+        Ok(())
+    }
+
+    /// The highest epoch that has begun, as far as is known.
+    pub(super) fn epoch(&self) -> Epoch {
+        self.log.seen().epoch
+    }
+
     /// Makes this process the owner of the log, all of which was read.
-    pub(super) fn promote(&mut self) {
-        let epoch = self.log.seen().epoch.next();
+    pub(super) fn promote(&mut self, epoch: Epoch) {
         self.log.promote(epoch);
+    }
+
+    pub(super) fn stop(&mut self) {
+        self.log.stop();
     }
 
     pub(super) fn own(self) -> (Box<dyn OwnedLog>, Recovery) {
         self.log.own()
     }
+}
+
+/// What a job for another thread has read.
+struct Read {
+    outcome: JobOutcome,
+    steps: Vec<Step>,
+    /// What could not be decoded lies behind the steps.
+    decoded: Result<(), FollowError>,
+}
+
+/// Runs a job, decodes what it has read, and lets `take` take that.
+fn read<E: From<FollowError>>(
+    job: Job,
+    decoded: &Pages,
+    take: impl FnMut(Step) -> Result<(), E>,
+) -> (JobOutcome, Result<(), E>) {
+    let mut outcome = job.run();
+    let pieces = outcome.take_followed();
+    let pages = mem::take(&mut *lock(decoded));
+    let taken = decode_pieces(pieces, pages, take);
+    (outcome, taken)
 }
 
 fn decode_pieces<E: From<FollowError>>(

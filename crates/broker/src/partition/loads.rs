@@ -632,7 +632,8 @@ impl<T> Partition<T> {
         self.loads.ahead = Ahead::default();
         self.loads.warming = Warming::default();
         let waiting = self.lanes.drain();
-        replies.extend(waiting.map(|ticket| (ticket, Err(Rejection::Stopped))));
+        let rejection = self.rejection();
+        replies.extend(waiting.map(|ticket| (ticket, Err(rejection.clone()))));
     }
 
     /// The tickets of the commands that wait for a read, in the order of arrival.

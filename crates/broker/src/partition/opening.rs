@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use kew_engine::{Command, State, Timestamp, Turn};
 use kew_log::{
-    AppendError, BootTime, FollowError, LogEnd, Need, OpenError, Recovery, ReserveError,
-    SegmentSource, Storage,
+    AppendError, BootTime, FollowError, LogEnd, LogSource, Need, OpenError, Recovery, Reservation,
+    ReserveError, SegmentSource, Storage,
 };
 use thiserror::Error;
 
@@ -17,6 +17,7 @@ use super::lanes::Lanes;
 use super::last_records::LastRecords;
 use super::loads::Loads;
 use super::quarantine::Damaged;
+use super::reads::Reads;
 use super::scrub::Scrubbing;
 use super::size::{Measured, SinceSnapshot};
 use super::stirred::PassedOver;
@@ -48,6 +49,20 @@ pub enum OpenPartitionError {
     Ended(#[source] LogEnd),
 }
 
+impl OpenPartitionError {
+    /// How the log has ended, if that is why.
+    pub(crate) fn end(&self) -> Option<&LogEnd> {
+        match self {
+            Self::Commit(end) | Self::Ended(end) => Some(end),
+            Self::Reserve(ReserveError::Ended(end)) => Some(end),
+            Self::Append(AppendError::Ended(end)) => Some(end),
+            Self::Log(_) | Self::Thread(_) => None,
+            Self::Reserve(ReserveError::NoSpace | ReserveError::NotPrepared) => None,
+            Self::Append(AppendError::Stale { .. } | AppendError::TooLarge { .. }) => None,
+        }
+    }
+}
+
 impl From<FollowError> for OpenPartitionError {
     fn from(error: FollowError) -> Self {
         match error {
@@ -70,19 +85,37 @@ impl<T> Partition<T> {
         wall: Timestamp,
     ) -> Result<(Self, Recovery), OpenPartitionError> {
         let source = SegmentSource::new(storage, options.log, move || entropy);
-        // What there is, it does not know yet.
-        let follower = Follower::begin(&source, options.resident_limit.bytes(0));
+        Self::open_from(&source, options, secret, wall)
+    }
+
+    /// Opens a log of any kind: this process becomes its owner. See [`Partition::open`].
+    pub fn open_from(
+        source: &dyn LogSource,
+        options: PartitionOptions,
+        secret: [u8; 16],
+        wall: Timestamp,
+    ) -> Result<(Self, Recovery), OpenPartitionError> {
+        let follower = Follower::begin(source, None, &options);
         let owned = match options.replays_beside {
             true => (follower.own_beside()).map_err(OpenPartitionError::Thread)?,
             false => follower.own_alone(),
         };
-        let (mut partition, recovery) = Self::own(owned?, options, secret, wall)?;
+        Self::own(owned?, options, secret, wall)
+    }
+
+    /// A partition of a log that this process owns now. A new one gets its secret. Everything is durable when this returns.
+    pub(crate) fn own(
+        owned: Owned,
+        options: PartitionOptions,
+        secret: [u8; 16],
+        wall: Timestamp,
+    ) -> Result<(Self, Recovery), OpenPartitionError> {
+        let (mut partition, recovery) = Self::begin(owned, options, secret, wall)?;
         partition.commit()?;
         Ok((partition, recovery))
     }
 
-    /// A partition of a log that this process owns now. A new one gets its secret, which is not durable yet.
-    fn own(
+    fn begin(
         owned: Owned,
         options: PartitionOptions,
         secret: [u8; 16],
@@ -101,6 +134,7 @@ impl<T> Partition<T> {
         let measured = Measured::after_replay(&replayed.state, replayed.growth_bytes);
         let mut partition = Self {
             state: replayed.state,
+            reads: Reads::new(log.owned_until()),
             log,
             waiters: Waiters::new(),
             stirred: Vec::new(),
@@ -126,6 +160,7 @@ impl<T> Partition<T> {
             loads: Loads::default(),
             damaged: Damaged::default(),
             is_awaited: |_| true,
+            ended: None,
             stopped: false,
         };
         partition.state.begin_tallies();
@@ -176,8 +211,23 @@ impl<T> Partition<T> {
         Ok(())
     }
 
+    /// Room for a small batch. What prepares it is carried out on this thread.
+    fn reserve_at_once(&mut self) -> Result<Reservation, OpenPartitionError> {
+        loop {
+            let reserved = self.log.reserve(Need::grow(0));
+            let job = match &reserved {
+                Err(ReserveError::NotPrepared) => self.log.next_job(),
+                Ok(_) | Err(ReserveError::NoSpace | ReserveError::Ended(_)) => None,
+            };
+            match job {
+                Some(job) => self.log.complete(job.run())?,
+                None => return Ok(reserved?),
+            }
+        }
+    }
+
     fn initialize(&mut self, secret: [u8; 16], wall: Timestamp) -> Result<(), OpenPartitionError> {
-        let reservation = self.log.reserve(Need::grow(0))?;
+        let reservation = self.reserve_at_once()?;
         let mut batch = Batch::at(reservation.position, wall);
         let mut journal = Writing {
             batch: &mut batch,

@@ -68,7 +68,7 @@ impl ResidentLimit {
     }
 
     /// In bytes, with so many messages.
-    pub(super) fn bytes(self, messages: u64) -> Option<u64> {
+    pub(crate) fn bytes(self, messages: u64) -> Option<u64> {
         match self {
             Self::None => None,
             Self::Bytes(bytes) => Some(bytes),

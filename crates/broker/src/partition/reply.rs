@@ -46,6 +46,13 @@ pub enum Rejection {
     /// The partition has stopped: whether the command was carried out is unknown.
     #[error("the partition has stopped")]
     Stopped,
+    /// Another owner has taken the partition over before the command was known to be durable: whether it was carried out is
+    /// unknown.
+    #[error("the partition has another owner now: whether the command was carried out is unknown")]
+    Unknown,
+    /// The partition has another owner; nothing has changed. It can be tried again.
+    #[error("the partition has another owner")]
+    NotOwner,
     /// Messages that the command needs cannot be read now; nothing has changed. It can be tried again.
     #[error("messages that the command needs cannot be read from the disk now")]
     ReadFailed,
@@ -57,25 +64,30 @@ pub type Reply = Result<Answered, Rejection>;
 /// A command that was decided: its ticket, and whether the bodies of its answer were read before.
 pub(super) struct Decided<T> {
     pub(super) ticket: T,
+    /// Whether it can change nothing.
+    pub(super) is_read: bool,
     pub(super) has_bodies: bool,
     pub(super) decision: Decision,
 }
 
 impl<T> Partition<T> {
-    /// Hands out the answer, or lets it wait if it rests on a record that is not before `durable`.
+    /// Hands out the answer, or lets it wait if it rests on a record that is not durable. `of_turn` is that of its own turn.
     pub(super) fn answer(
         &mut self,
         decided: Decided<T>,
         pinned: &HashMap<BodyLocation, Bytes>,
-        durable: LogPosition,
+        of_turn: LogPosition,
         replies: &mut Vec<(T, Reply)>,
     ) {
         let Decided {
             ticket,
+            is_read,
             has_bodies,
             decision,
         } = decided;
         let record = self.last_records.of(decision.scope);
+        // A refusal has changed nothing either.
+        let only_shows = is_read || decision.result.is_err() || record != Some(of_turn);
         let reply = match decision.result {
             Ok(outcome) => {
                 let bodies = match has_bodies {
@@ -86,8 +98,13 @@ impl<T> Partition<T> {
             }
             Err(refusal) => Err(Rejection::Refused(refusal)),
         };
+        if only_shows && self.reads.are_to_prove() {
+            return self.reads.wait(record, (ticket, reply));
+        }
         match record {
-            Some(record) if record >= durable && !is_planted(Bug::AnsweredBeforeDurable) => {
+            Some(record)
+                if record >= self.log.durable() && !is_planted(Bug::AnsweredBeforeDurable) =>
+            {
                 self.waiters.wait(record, (ticket, reply));
             }
             _ => replies.push((ticket, reply)),

@@ -1,14 +1,19 @@
 //! Reserves room in the log for a turn; on a full disk, only for commands that free messages.
 
 use kew_engine::bus::DUE_SIZE_BYTES_MAX;
-use kew_log::{Need, Reservation, ReserveError};
+use kew_log::{LogEnd, Need, Reservation, ReserveError};
 
 use super::Partition;
 use super::space::{Space, due_bytes_on_full_disk};
 use crate::Waiting;
 
-/// Nothing can be decided before a job is done.
-pub(super) struct WaitForJob;
+/// Why nothing can be decided.
+pub(super) enum NoRoom {
+    /// Nothing can be before a job is done.
+    WaitForJob,
+    /// The log has ended.
+    Ended(LogEnd),
+}
 
 impl<T> Partition<T> {
     /// Makes the log keep enough space to drain the state, including what the next batch adds to it.
@@ -23,7 +28,7 @@ impl<T> Partition<T> {
     pub(super) fn reserve(
         &mut self,
         commands: &mut impl Waiting<T>,
-    ) -> Result<(Option<Reservation>, Space), WaitForJob> {
+    ) -> Result<(Option<Reservation>, Space), NoRoom> {
         let first = self.lanes.front_mut().or_else(|| commands.front_mut());
         let plenty = Space::plenty(self.log.limits(), self.options.due_budget);
         let first = first.map_or(0, |command| {
@@ -41,12 +46,9 @@ impl<T> Partition<T> {
                 self.is_without_room = false;
                 return Ok((Some(reservation), plenty));
             }
-            Err(ReserveError::NotPrepared) => return Err(WaitForJob),
+            Err(ReserveError::NotPrepared) => return Err(NoRoom::WaitForJob),
             Err(ReserveError::NoSpace) => {}
-            Err(ReserveError::Ended(_)) => {
-                self.stopped = true;
-                return Err(WaitForJob);
-            }
+            Err(ReserveError::Ended(end)) => return Err(NoRoom::Ended(end)),
         }
         self.is_out_of_space = true;
         self.reserve_for_settlement(commands)
@@ -56,7 +58,7 @@ impl<T> Partition<T> {
     fn reserve_for_settlement(
         &mut self,
         commands: &mut impl Waiting<T>,
-    ) -> Result<(Option<Reservation>, Space), WaitForJob> {
+    ) -> Result<(Option<Reservation>, Space), NoRoom> {
         let limits = self.log.limits();
         let full = limits
             .full
@@ -64,7 +66,7 @@ impl<T> Partition<T> {
         let snapshots = self.log.snapshots();
         if snapshots.is_under_way && snapshots.bytes_since >= full.snapshot_after_bytes {
             // Settlements that outpaced the snapshots that free their space would use up all of it.
-            return Err(WaitForJob);
+            return Err(NoRoom::WaitForJob);
         }
         let space = Space::on_full_disk(full);
         let first = self.lanes.front_mut().or_else(|| commands.front_mut());
@@ -93,12 +95,9 @@ impl<T> Partition<T> {
                 let full = self.log.limits().full.unwrap_or(full);
                 Ok((Some(reservation), Space::on_full_disk(full)))
             }
-            Err(ReserveError::NotPrepared) => Err(WaitForJob),
+            Err(ReserveError::NotPrepared) => Err(NoRoom::WaitForJob),
             Err(ReserveError::NoSpace) => Ok((None, Space::None)),
-            Err(ReserveError::Ended(_)) => {
-                self.stopped = true;
-                Err(WaitForJob)
-            }
+            Err(ReserveError::Ended(end)) => Err(NoRoom::Ended(end)),
         }
     }
 }

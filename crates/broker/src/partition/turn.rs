@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use kew_engine::{Missing, Timestamp, Turn};
+use kew_engine::{Class, Missing, Timestamp, Turn};
 use kew_log::Reservation;
 
 use super::Partition;
@@ -10,7 +10,7 @@ use super::batch::{Batch, Writing};
 use super::lanes::Candidate;
 use super::loads::left_alone;
 use super::reply::{Decided, Rejection, Reply};
-use super::reservation::WaitForJob;
+use super::reservation::NoRoom;
 use super::space::{SETTLEMENT_TICK_BUDGET, Space};
 use super::stirred::Taking;
 use crate::{Cost, Moment, Source, Waiting};
@@ -58,6 +58,7 @@ struct Admitted<T> {
     candidate: Candidate<T>,
     source: Source,
     taking: Option<Taking>,
+    is_read: bool,
     has_bodies: bool,
 }
 
@@ -95,14 +96,11 @@ impl<T> Partition<T> {
         replies: &mut Vec<(T, Reply)>,
     ) -> TurnEnd {
         if self.stopped {
-            while let Some((ticket, _)) = commands.take(Cost::default()) {
-                replies.push((ticket, Err(Rejection::Stopped)));
-            }
-            self.reject_waiting(replies);
-            return TurnEnd::Done;
+            return self.reject_all(commands, replies);
         }
         let (now, boot) = (moment.time.max(self.recorded_at()), moment.boot);
         self.now = Moment { time: now, boot };
+        self.reads.begin_turn();
         self.loads.begin_turn(boot);
         self.keep_up(boot, commands.is_empty() && !self.lanes.has_ready());
         self.gather(self.options.gather_steps);
@@ -114,7 +112,11 @@ impl<T> Partition<T> {
         self.keep_for_draining();
         let (reservation, space) = match self.reserve(commands) {
             Ok(reserved) => reserved,
-            Err(WaitForJob) => return TurnEnd::WaitForJob,
+            Err(NoRoom::WaitForJob) => return TurnEnd::WaitForJob,
+            Err(NoRoom::Ended(end)) => {
+                self.end(&end, replies);
+                return self.reject_all(commands, replies);
+            }
         };
         let position = reservation.map_or_else(|| self.log.end(), |it| it.position);
         let room_bytes = reservation.map_or(0, |it| it.room_bytes);
@@ -157,6 +159,19 @@ impl<T> Partition<T> {
             (false, true) => TurnEnd::MoreIsDue,
             (false, false) => TurnEnd::Done,
         }
+    }
+
+    /// Rejects every command: nothing is decided any more.
+    fn reject_all(
+        &mut self,
+        commands: &mut impl Waiting<T>,
+        replies: &mut Vec<(T, Reply)>,
+    ) -> TurnEnd {
+        while let Some((ticket, _)) = commands.take(Cost::default()) {
+            replies.push((ticket, Err(self.rejection())));
+        }
+        self.reject_waiting(replies);
+        TurnEnd::Done
     }
 
     /// Carries out what is due, as far as the budget of a tick goes. Returns whether more is.
@@ -241,6 +256,7 @@ impl<T> Partition<T> {
         deciding.count_left -= 1;
         deciding.spend_steps(cost.steps);
         let taking = Taking::of(&description);
+        let is_read = description.class == Class::Read;
         let has_bodies = description.needs_bodies;
         let Some((mut candidate, source)) = self.take_next(commands, cost, has_bodies) else {
             return ControlFlow::Break(());
@@ -254,6 +270,7 @@ impl<T> Partition<T> {
                     candidate,
                     source,
                     taking,
+                    is_read,
                     has_bodies,
                 }));
             }
@@ -274,6 +291,7 @@ impl<T> Partition<T> {
             mut candidate,
             source,
             taking,
+            is_read,
             has_bodies,
         } = admitted;
         let mut journal = Writing {
@@ -332,6 +350,7 @@ impl<T> Partition<T> {
         }
         deciding.decided.push(Decided {
             ticket,
+            is_read,
             has_bodies,
             decision,
         });
@@ -354,11 +373,12 @@ impl<T> Partition<T> {
         self.note(&mut batch);
         self.uncover(&batch, now);
         let is_any_written = !batch.builder.is_empty();
+        let record = batch.position;
         self.append(reservation, batch);
-        let durable = self.log.durable();
         for decided in decided {
-            self.answer(decided, &pinned, durable, replies);
+            self.answer(decided, &pinned, record, replies);
         }
+        self.prove_reads();
         is_any_written
     }
 

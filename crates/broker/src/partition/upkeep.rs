@@ -75,6 +75,8 @@ impl<T> Partition<T> {
             self.lanes.has_ready() || self.loads.awaits_turn() || self.damaged.awaits_turn();
         let ready = is_begun.then_some(self.now.boot);
         let unused_at = self.loads.bodies.unused_at();
+        // A beat had no room, which a turn makes.
+        let is_unproven = !self.reads.is_empty() && self.log.durable() == self.log.end();
         // The rest of a snapshot is gathered soon, and records leave memory, also if nothing else happens.
         let is_busy = self.is_gathering() || self.is_evicting();
         let busy = is_busy.then_some(self.now.boot);
@@ -88,6 +90,7 @@ impl<T> Partition<T> {
             busy,
             self.next_warming(),
             ready,
+            is_unproven.then_some(self.now.boot),
             (unused_at != BootTime::NEVER).then_some(unused_at),
         ];
         Due {

@@ -5,7 +5,7 @@ use std::thread;
 
 use tokio::sync::watch;
 
-use super::mailbox::Shared;
+use super::mailbox::{Door, Shared};
 use crate::Failure;
 use crate::broker::lock;
 
@@ -17,13 +17,8 @@ pub(super) struct LastWill {
 
 impl Drop for LastWill {
     fn drop(&mut self) {
-        let mut mailbox = lock(&self.shared.mailbox);
-        mailbox.stopped = true;
         // Dropped tickets answer their callers that the partition has stopped.
-        mailbox.commands.clear();
-        mailbox.slice = None;
-        mailbox.scrub_reports.clear();
-        drop(mailbox);
+        self.shared.close_door(Door::Stopped, &mut Vec::new());
         if thread::panicking() {
             self.failed.send_replace(Some(Failure::of_a_bug()));
         }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use kew_engine::Command;
-use kew_log::JobOutcome;
+use kew_log::{Epoch, JobOutcome};
 use tokio::sync::oneshot;
 
 use crate::answers::Asker;
@@ -33,7 +33,9 @@ pub(super) struct Mailbox {
     pub(super) admission: Admission,
     /// The runner takes them out before each turn.
     pub(super) commands: Vec<(Source, Ticket, Command)>,
-    pub(super) outcomes: Vec<JobOutcome>,
+    pub(super) outcomes: Vec<(Opening, JobOutcome)>,
+    /// The epoch with which the log is to be owned, once it is followed.
+    pub(super) promotion: Option<Epoch>,
     /// A request for metrics. There is one reader at a time.
     pub(super) slice: Option<SliceRequest>,
     /// Requests about backups. Each has an answer or is the end of one, and there is one backup at a time.
@@ -47,7 +49,64 @@ pub(super) struct Mailbox {
     /// The runner waits for mail: wake it after adding some.
     pub(super) runner_waits: bool,
     pub(super) stop: bool,
-    pub(super) stopped: bool,
+    pub(super) door: Door,
+    /// Of the log.
+    pub(super) opening: Opening,
+}
+
+/// Whether commands are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Door {
+    Open,
+    /// Another process owns the log, which is followed.
+    NotOwner,
+    /// The runner has ended.
+    Stopped,
+}
+
+/// The number of an opening of the log in this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Opening(u64);
+
+impl Opening {
+    pub(super) fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl Mailbox {
+    /// Whether commands and requests are taken.
+    fn is_open(&self) -> bool {
+        !self.stop && self.door == Door::Open
+    }
+}
+
+/// How a partition is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It carries out commands.
+    Ready,
+    /// Its disk is full: it carries out commands that free messages.
+    Full,
+    /// Another process owns its log, which it follows.
+    Following,
+    /// It has stopped, or is about to.
+    Stopped,
+}
+
+impl Standing {
+    /// All of them.
+    pub(crate) const ALL: [Self; 4] = [Self::Ready, Self::Full, Self::Following, Self::Stopped];
+
+    /// As metrics show it.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Full => "full",
+            Self::Following => "following",
+            Self::Stopped => "stopped",
+        }
+    }
 }
 
 /// What a report of the scrub is to have.
@@ -72,8 +131,10 @@ impl Shared {
                 scrub_reports: Vec::new(),
                 worker_is_gone: false,
                 runner_waits: false,
+                promotion: None,
                 stop: false,
-                stopped: false,
+                door: Door::Open,
+                opening: Opening::default(),
             }),
             mail: Condvar::new(),
             out_of_space: AtomicBool::new(false),
@@ -118,9 +179,9 @@ impl Shared {
         asker: Asker,
         command: Command,
     ) -> Result<(), (Asker, Rejection)> {
-        if mailbox.stop || mailbox.stopped {
-            self.instruments.refused_stopped.increment();
-            return Err((asker, Rejection::Stopped));
+        if !mailbox.is_open() {
+            let rejection = self.rejection_at_door(mailbox);
+            return Err((asker, rejection));
         }
         let Ok(admitted) = mailbox.admission.admit(&command) else {
             self.instruments.refused_busy.increment();
@@ -128,6 +189,42 @@ impl Shared {
         };
         mailbox.commands.push((source, (asker, admitted), command));
         Ok(())
+    }
+
+    #[cold]
+    fn rejection_at_door(&self, mailbox: &Mailbox) -> Rejection {
+        if mailbox.door == Door::NotOwner && !mailbox.stop {
+            self.instruments.refused_not_owner.increment();
+            return Rejection::NotOwner;
+        }
+        self.instruments.refused_stopped.increment();
+        Rejection::Stopped
+    }
+
+    /// From now on commands and requests are taken.
+    pub(super) fn open_door(&self) {
+        self.out_of_space.store(false, Ordering::Relaxed);
+        lock(&self.mailbox).door = Door::Open;
+        // Their entities may have changed while another process owned the log.
+        self.watchers.wake_all();
+    }
+
+    /// From now on no commands are taken. Those that are there go to `mail`. Requests are dropped: who has made one learns
+    /// that there is no answer.
+    pub(super) fn close_door(&self, door: Door, mail: &mut Vec<(Source, Ticket, Command)>) {
+        let mut mailbox = lock(&self.mailbox);
+        mailbox.door = door;
+        mailbox.slice = None;
+        mailbox.backups.clear();
+        mailbox.scrub_reports.clear();
+        mail.append(&mut mailbox.commands);
+    }
+
+    /// Makes this process the owner of the log, with this epoch, once the log is followed.
+    pub(crate) fn promote(&self, epoch: Epoch) {
+        let mut mailbox = lock(&self.mailbox);
+        mailbox.promotion = mailbox.promotion.max(Some(epoch));
+        self.wake(mailbox);
     }
 
     pub(super) fn wake(&self, mut mailbox: MutexGuard<'_, Mailbox>) {
@@ -141,53 +238,54 @@ impl Shared {
     /// Makes the runner read a slice for metrics. An earlier request is not answered any more.
     pub(crate) fn request_slice(&self, request: SliceRequest) {
         let mut mailbox = lock(&self.mailbox);
-        if !mailbox.stop && !mailbox.stopped {
+        if mailbox.is_open() {
             mailbox.slice = Some(request);
             self.wake(mailbox);
         }
     }
 
-    /// Makes the runner carry out a request about a backup. A runner that has stopped drops it.
+    /// Makes the runner carry out a request about a backup. A runner that has stopped, or follows, drops it.
     pub(crate) fn request_backup(&self, request: BackupRequest) {
         let mut mailbox = lock(&self.mailbox);
-        if !mailbox.stop && !mailbox.stopped {
+        if mailbox.is_open() {
             mailbox.backups.push(request);
             self.wake(mailbox);
         }
     }
 
-    /// Asks the runner what the scrub has found. The answer is dropped if the runner has stopped.
+    /// Asks the runner what the scrub has found. The request is dropped if the runner has stopped, or follows.
     pub(crate) fn request_scrub_report(&self, of: ReportOf) -> oneshot::Receiver<ScrubReport> {
         let (sender, answer) = oneshot::channel();
         let mut mailbox = lock(&self.mailbox);
-        if !mailbox.stop && !mailbox.stopped {
+        if mailbox.is_open() {
             mailbox.scrub_reports.push((of, sender));
             self.wake(mailbox);
         }
         answer
     }
 
-    /// How many commands are under way, and the state of the partition.
-    pub(crate) fn standing(&self) -> (usize, &'static str) {
+    /// Whether another process has owned the log since this opening, or does.
+    pub(crate) fn has_left(&self, opening: Opening) -> bool {
         let mailbox = lock(&self.mailbox);
-        let state = if mailbox.stop || mailbox.stopped {
-            "stopped"
-        } else if self.out_of_space.load(Ordering::Relaxed) {
-            "full"
-        } else {
-            "ready"
+        mailbox.door == Door::NotOwner || mailbox.opening != opening
+    }
+
+    /// How many commands are under way, and the state of the partition.
+    pub(crate) fn standing(&self) -> (usize, Standing) {
+        let mailbox = lock(&self.mailbox);
+        let standing = match mailbox.door {
+            _ if mailbox.stop => Standing::Stopped,
+            Door::Stopped => Standing::Stopped,
+            Door::NotOwner => Standing::Following,
+            Door::Open if self.out_of_space.load(Ordering::Relaxed) => Standing::Full,
+            Door::Open => Standing::Ready,
         };
-        (mailbox.admission.commands(), state)
+        (mailbox.admission.commands(), standing)
     }
 
     pub(crate) fn stop(&self) {
         let mut mailbox = lock(&self.mailbox);
         mailbox.stop = true;
         self.wake(mailbox);
-    }
-
-    pub(crate) fn is_ready(&self) -> bool {
-        let mailbox = lock(&self.mailbox);
-        !mailbox.stop && !mailbox.stopped && !self.out_of_space.load(Ordering::Relaxed)
     }
 }

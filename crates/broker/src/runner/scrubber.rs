@@ -1,16 +1,56 @@
 //! The thread that reads for the scrub, at its rate. Neither a commit nor another job waits for it.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use kew_engine::BodyOwner;
 
 use super::mailbox::Shared;
+use super::spawn;
 use crate::broker::lock;
-use crate::{ScrubJob, ScrubOutcome};
+use crate::{ScrubJob, ScrubOutcome, StartError};
 
-/// Carries out jobs until the runner ends. A stop does not wait for the rest of one.
-pub(super) fn scrub(jobs: &Receiver<ScrubJob>, shared: &Shared, bytes_per_second: u64) {
+/// The scrub of one opening of the log.
+pub(super) struct Scrubber {
+    /// `None` once it is closed.
+    jobs: Option<Sender<ScrubJob>>,
+    thread: JoinHandle<()>,
+}
+
+impl Scrubber {
+    pub(super) fn start(shared: &Arc<Shared>, bytes_per_second: u64) -> Result<Self, StartError> {
+        let (jobs, work) = mpsc::channel();
+        let shared = Arc::clone(shared);
+        let thread = spawn("kew-scrub", move || scrub(&work, &shared, bytes_per_second))?;
+        Ok(Self {
+            jobs: Some(jobs),
+            thread,
+        })
+    }
+
+    pub(super) fn send(&self, job: ScrubJob) {
+        // If its thread has died, there is no scrub, and everything else goes on.
+        let _ = self.jobs.as_ref().map(|jobs| jobs.send(job));
+    }
+
+    /// Takes no more jobs. The rest of the present one is dropped, after a step at most.
+    pub(super) fn close(&mut self) {
+        self.jobs = None;
+    }
+
+    /// Waits until the thread has ended: for a read of the disk.
+    pub(super) fn end(mut self) {
+        self.close();
+        if self.thread.join().is_err() {
+            tracing::error!("the thread of the scrub panicked");
+        }
+    }
+}
+
+/// Carries out jobs until the scrub ends. The end does not wait for the rest of one.
+fn scrub(jobs: &Receiver<ScrubJob>, shared: &Shared, bytes_per_second: u64) {
     while let Ok(mut job) = jobs.recv() {
         while let Some(read_bytes) = job.step() {
             let pause = pause_after(read_bytes, bytes_per_second);

@@ -21,6 +21,7 @@ mod full_disk_cold;
 mod maintenance;
 mod metrics;
 mod opening;
+mod owners;
 mod pages;
 mod partition;
 mod passed_over;

@@ -19,12 +19,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 type Page = std::collections::BTreeMap<String, Read>;
 
-async fn metrics(broker: &Broker, queues_max: usize) -> Page {
+pub(crate) async fn metrics(broker: &Broker, queues_max: usize) -> Page {
     read(&page(broker.metrics(queues_max, PATIENCE).await)).unwrap()
 }
 
 /// The value of the only sample with this name and these labels; `None` if there is none.
-fn value(page: &Page, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+pub(crate) fn value(page: &Page, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
     let mut samples = page.values().flat_map(|family| &family.samples);
     let labels = labels.iter();
     let labels = labels.map(|(name, value)| (name.to_string(), value.to_string()));

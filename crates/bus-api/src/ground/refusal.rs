@@ -50,6 +50,13 @@ pub(crate) const UNREADABLE: &str = "The message is damaged on the server's disk
 /// Why messages cannot be read now. The condition is that of a busy server, so that SDKs retry.
 pub(crate) const READ_FAILED: &str = "Messages cannot be read from the disk of the server now.";
 
+/// Why nothing is carried out here now. The condition is that of a busy server, so that SDKs retry.
+pub(crate) const MOVING: &str = "Another server has the namespace now.";
+
+/// The error text for a request that may have been carried out.
+pub(crate) const UNKNOWN: &str = "Another server took over the namespace while the request was in \
+     progress. It is not known whether it was carried out.";
+
 /// The error of a rejection.
 pub(crate) fn error_of(rejection: &Rejection) -> Error {
     match rejection {
@@ -65,6 +72,11 @@ pub(crate) fn error_of(rejection: &Rejection) -> Error {
             | Refusal::Storage(_)),
         ) => Error::new(condition::NOT_ALLOWED, refusal.to_string()),
         Rejection::Busy => busy(),
+        Rejection::NotOwner => {
+            let text = format!("{MOVING} Please wait and try again.");
+            Error::new(bus::SERVER_BUSY, text)
+        }
+        Rejection::Unknown => Error::new(bus::TIMEOUT, UNKNOWN),
         Rejection::ReadFailed => {
             let text = format!("{READ_FAILED} Please wait and try again.");
             Error::new(bus::SERVER_BUSY, text)

@@ -12,7 +12,7 @@ use kew_engine::{Outcome, SequenceNumber, Token};
 
 use super::context::{Answered, Context, unexpected};
 use super::fields::{self, wrong};
-use crate::ground::refusal::{claimed, error_of_verdict};
+use crate::ground::refusal::{bus_condition, claimed, error_of_verdict};
 use crate::messages::batch::batch_of;
 use crate::messages::inbound::message_of;
 use crate::messages::outbound::{Facts, encode, uuid, wire_timestamp};
@@ -252,8 +252,10 @@ pub(super) async fn delete(context: &Context, body: &Map) -> Result<Answered, Er
                 next = part.next;
             }
             Ok(_) => return Err(unexpected()),
-            // The client learns how many were deleted.
-            Err(_) if deleted > 0 => break,
+            // The client learns how many were deleted, unless that is not known.
+            Err(error) if deleted > 0 && error.condition.as_str() != bus_condition::TIMEOUT => {
+                break;
+            }
             Err(error) => return Err(error),
         }
     }

@@ -29,6 +29,7 @@ use kew_engine::bus::{BusCommand, BusOutcome, BusQueueView};
 use kew_engine::{Command, EntityName, Outcome, RunLength, Service};
 use kew_listen::{ServerNames, ServerNamesOptions};
 use kew_log::{MemoryStorage, Storage};
+use kew_log_contract::MemorySource;
 use kew_metrics::{page, read};
 use kew_principals::PrincipalError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -130,6 +131,45 @@ impl Server {
         let queues = read_config(QUEUES).unwrap();
         import(&self.broker, queues).await.unwrap();
         self
+    }
+
+    /// A broker on a log that others can take over.
+    pub(crate) fn broker_on_log(source: MemorySource) -> Broker {
+        Broker::start_on(Arc::new(source), broker_options())
+            .unwrap()
+            .0
+    }
+
+    /// A server on such a log.
+    pub(crate) async fn start_on_log(source: MemorySource) -> Self {
+        Self::start_beside(Self::broker_on_log(source))
+            .await
+            .with_queues()
+            .await
+    }
+
+    /// A server of a broker that is there.
+    pub(crate) async fn start_beside(broker: Broker) -> Self {
+        Self::open_on(broker, BusApiOptions::default(), LOCAL).await
+    }
+
+    /// Waits until no task has a command for the broker: a link looks at its entity once more after it was attached.
+    pub(crate) async fn at_rest(&self) {
+        let mut before = None;
+        loop {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            let decided = Some(self.decided().await);
+            if decided == before {
+                return;
+            }
+            before = decided;
+        }
+    }
+
+    pub(crate) fn broker(&self) -> &Broker {
+        &self.broker
     }
 
     /// A server with the content of a storage, and nothing else.

@@ -156,6 +156,7 @@ fn refused(error: BackupRefused) -> Failure {
             "unsupported",
             "the log of this server has no files to back up",
         ),
+        BackupRefused::NotOwner => not_owner(),
         BackupRefused::Log(BeginBackupError::Ended(_)) | BackupRefused::Stopped => Failure::new(
             "stopped",
             "the server has stopped; start it again, or back up its data directory without it",
@@ -310,6 +311,7 @@ impl Kept {
             match self.held.held_bytes().await {
                 // A partition that has stopped holds nothing either.
                 None if *self.stopping.borrow() => return stopped(),
+                None if self.held.is_left() => return not_owner(),
                 None => return full(),
                 Some(held_bytes) if held_bytes > 0 && is_nearly_full(&self.data_dir) => {
                     return full();
@@ -334,6 +336,13 @@ fn full() -> Failure {
         "full",
         "the disk of the data directory has less than 10 % and less than 4 GiB free, and the server needs \
          the space of files that were kept for this backup; free space on the disk, then run kew backup again to continue",
+    )
+}
+
+fn not_owner() -> Failure {
+    Failure::new(
+        "not-owner",
+        "another server owns the messages; back them up there",
     )
 }
 

@@ -51,7 +51,7 @@ impl Failure {
             PrincipalError::Stopped => ("stopped", "; try again when it runs".into()),
             PrincipalError::Unknown => (
                 "unknown",
-                format!("; kew {command} list{scope_flag} shows it when the server runs again"),
+                format!("; kew {command} list{scope_flag} shows it once a server runs again"),
             ),
             PrincipalError::NoRandomBytes(_) | PrincipalError::Internal(_) => {
                 ("internal", String::new())
@@ -65,8 +65,8 @@ impl Failure {
             "invalid" | "well-known" => StatusCode::BAD_REQUEST,
             "not-found" => StatusCode::NOT_FOUND,
             "exists" | "not-empty" | "refused" => StatusCode::CONFLICT,
-            "busy" | "stopped" | "unknown" => StatusCode::SERVICE_UNAVAILABLE,
-            // `full`, `internal`.
+            "busy" | "not-owner" | "stopped" => StatusCode::SERVICE_UNAVAILABLE,
+            // `full`, `unknown`, `internal`. What is unknown must not be repeated as what a busy server refuses.
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -120,7 +120,7 @@ mod tests {
             (
                 PrincipalError::Unknown,
                 "unknown",
-                503,
+                500,
                 "is unknown; kew bus authorization-rule list",
             ),
             (PrincipalError::internal("bug"), "internal", 500, "bug"),

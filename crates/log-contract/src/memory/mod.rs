@@ -29,6 +29,8 @@ pub struct MemoryOptions {
     pub prepared_bytes: u64,
     /// The least room for a batch.
     pub room_bytes_min: u64,
+    /// A reservation looks whether another owner has begun. Otherwise only jobs do.
+    pub looks_when_reserving: bool,
 }
 
 impl Default for MemoryOptions {
@@ -37,6 +39,7 @@ impl Default for MemoryOptions {
             piece_size_bytes: 1 << 20,
             prepared_bytes: 4 << 20,
             room_bytes_min: 192 << 10,
+            looks_when_reserving: false,
         }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use kew_log::{
-    AppendError, BATCH_SIZE_BYTES_MAX, BatchBuilder, Epoch, Job, JobKind, LocalLog, LogEnd,
-    LogHealth, LogLimits, LogPosition, LogState, Need, OwnedLog, Recovery, Reservation,
+    AppendError, BATCH_SIZE_BYTES_MAX, BatchBuilder, BootTime, Epoch, Job, JobKind, LocalLog,
+    LogEnd, LogHealth, LogLimits, LogPosition, LogState, Need, OwnedLog, Recovery, Reservation,
     ReserveError,
 };
 
@@ -138,6 +138,10 @@ impl MemoryLog {
                 let last = batches.pop().map(|(at, last)| (at, halved(at, last)));
                 batches.extend(last);
             }
+            // A mark is a matter of one copy. So it tells of no other owner.
+            if batches.is_empty() {
+                return Ok::<_, LogEnd>(Done::Committed(end));
+            }
             let mut kept = shared.kept();
             let is_owner = kept.check_owner(epoch);
             if is_owner.is_err() && shared.makes(Mistake::VoidApplied) {
@@ -201,8 +205,12 @@ impl OwnedLog for MemoryLog {
 
     fn reserve(&mut self, need: Need) -> Result<Reservation, ReserveError> {
         self.reserved = None;
-        self.check_ended()?;
         let options = self.shared.options;
+        if options.looks_when_reserving {
+            let owner = self.shared.kept().check_owner(self.epoch);
+            self.ended = self.ended.take().or(owner.err());
+        }
+        self.check_ended()?;
         let most = self.batch_size_bytes_max();
         let least = need.size_bytes.max(options.room_bytes_min).min(most);
         let room_bytes = self.room_bytes();
@@ -258,6 +266,11 @@ impl OwnedLog for MemoryLog {
 
     fn end(&self) -> LogPosition {
         self.end
+    }
+
+    /// Another owner can begin at any time.
+    fn owned_until(&self) -> BootTime {
+        BootTime::ZERO
     }
 
     fn health(&self) -> LogHealth {

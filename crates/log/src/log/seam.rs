@@ -108,6 +108,11 @@ impl OwnedLog for SegmentLog {
         self.end()
     }
 
+    /// Its directory is locked.
+    fn owned_until(&self) -> BootTime {
+        BootTime::NEVER
+    }
+
     fn health(&self) -> LogHealth {
         self.health()
     }

@@ -9,8 +9,7 @@ use crate::{Epoch, LogPosition};
 /// opening can find out.
 ///
 /// A log of segments only fails for its owner, because its directory is locked. A promotion to an old epoch is fenced. The
-/// other ends are those of logs with several owners.
-/// A partition stops at each of them.
+/// other ends are those of logs with several owners: after them a process can follow the log, and own it again later.
 #[derive(Clone, Debug, Error)]
 pub enum LogEnd {
     /// Another owner has begun this epoch.

@@ -36,7 +36,8 @@ pub trait FollowedLog: Send {
 
     /// Makes this process the owner, once the rest was handed out. To be called once. If a former owner has gone on
     /// meanwhile, it is fenced first, and the log is [`Progress::Behind`] again until its last batches were handed out. An
-    /// epoch that is not above all others ends as [`LogEnd::Fenced`], and changes nothing.
+    /// epoch that is not above all others ends as [`LogEnd::Fenced`], and changes nothing. A job may be out: one that waits
+    /// for something new comes back soon then.
     fn promote(&mut self, epoch: Epoch);
 
     /// The log as its owner has it. To be called when it is [`Progress::Owned`].

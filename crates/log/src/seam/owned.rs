@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use super::LocalLog;
-use crate::{BatchBuilder, Epoch, LogEnd, LogPosition};
+use crate::{BatchBuilder, BootTime, Epoch, LogEnd, LogPosition};
 
 /// A log that only its owner appends to.
 ///
@@ -30,6 +30,10 @@ pub trait OwnedLog: LocalLog {
 
     /// Where the next record goes.
     fn end(&self) -> LogPosition;
+
+    /// No other process owns the log before this time. [`BootTime::NEVER`] says that none ever does, for as long as this
+    /// opening lasts; then it does not change. [`BootTime::ZERO`] says that one may own it already.
+    fn owned_until(&self) -> BootTime;
 
     /// How the log is.
     fn health(&self) -> LogHealth;

@@ -81,7 +81,9 @@ fn refusals_and_rejections() {
     for (rejection, status, code) in [
         (Rejection::Busy, 503, "ServerBusy"),
         (Rejection::Full, 503, "ServerBusy"),
+        (Rejection::NotOwner, 503, "ServerBusy"),
         (Rejection::Stopped, 500, "InternalError"),
+        (Rejection::Unknown, 500, "OperationTimedOut"),
     ] {
         let wire = Error::of_rejection(rejection, newest).wire();
         assert_eq!((wire.status.as_u16(), wire.code), (status, code));

@@ -108,7 +108,7 @@ impl PropertyStore {
                     _ => Err(Error::InternalError),
                 },
                 Err(rejection) => {
-                    if rejection == Rejection::Stopped {
+                    if matches!(rejection, Rejection::Stopped | Rejection::Unknown) {
                         entry.forget();
                     }
                     Err(refused(rejection))

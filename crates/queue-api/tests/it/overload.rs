@@ -4,7 +4,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use kew_broker::{AdmissionLimits, Broker, BrokerOptions};
-use kew_log::{MemoryStorage, Storage, StorageFile};
+use kew_log::{Epoch, MemoryStorage, Storage, StorageFile};
+use kew_log_contract::{MemoryOptions, MemorySource};
 use kew_queue_api::Limits;
 
 use crate::client::{Answer, Call, Door, Wire, call, message, put};
@@ -113,6 +114,33 @@ async fn a_stopped_broker_knows_no_outcome() {
         .check_error(500, "InternalError");
     let ready = call("GET", "").target("/health/ready").anonymous();
     wire.send(ready).await.check_status(503);
+}
+
+/// Another process takes the log over, and the server owns it again when it is told to.
+#[tokio::test]
+async fn a_broker_that_does_not_own_its_log_is_busy() {
+    let source = Arc::new(MemorySource::new(MemoryOptions::default()));
+    let (broker, _) = Broker::start_on(source.clone(), BrokerOptions::default()).unwrap();
+    let door = Door::with_broker(broker.clone());
+    let wire = &mut door.connect();
+    wire.send(call("PUT", "/orders")).await.check_status(201);
+    let (other, _) = Broker::start_on(source, BrokerOptions::default()).unwrap();
+    wire.send(put("orders", "", "x"))
+        .await
+        .check_error(500, "OperationTimedOut");
+    check_busy(&wire.send(put("orders", "", "x")).await);
+    let ready = || call("GET", "").target("/health/ready").anonymous();
+    wire.send(ready()).await.check_status(503);
+    broker.promote(Epoch::new(100));
+    for _ in 0..10_000 {
+        if !broker.is_ready() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    assert!(broker.is_ready(), "it is {:?}", broker.standing());
+    wire.send(ready()).await.check_status(200);
+    wire.send(put("orders", "", "x")).await.check_status(201);
+    other.stop();
 }
 
 #[tokio::test]

@@ -57,10 +57,10 @@ impl Accounts {
             Seen::Answered(Err(Rejection::Refused(refusal))) => {
                 self.refused(operation, refusal, queues)
             }
-            Seen::Answered(Err(Rejection::Busy | Rejection::Full | Rejection::ReadFailed)) => {
-                Ok(())
-            }
-            Seen::Answered(Err(Rejection::Stopped)) | Seen::Unknown => {
+            Seen::Answered(Err(
+                Rejection::Busy | Rejection::NotOwner | Rejection::Full | Rejection::ReadFailed,
+            )) => Ok(()),
+            Seen::Answered(Err(Rejection::Stopped | Rejection::Unknown)) | Seen::Unknown => {
                 self.unknown(&operation.command, queues);
                 Ok(())
             }

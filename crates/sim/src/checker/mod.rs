@@ -144,7 +144,7 @@ impl Checker {
         self.operations += 1;
         let unknown = matches!(
             operation.seen,
-            Seen::Unknown | Seen::Answered(Err(Rejection::Stopped))
+            Seen::Unknown | Seen::Answered(Err(Rejection::Stopped | Rejection::Unknown))
         );
         self.unknown += u64::from(unknown);
         if let Command::Storage(StorageCommand::ListQueues { .. }) = &operation.command {
@@ -173,10 +173,10 @@ impl Checker {
                 queue.refused(operation, refusal, &mut self.rare)
             }
             // Nothing has changed.
-            Seen::Answered(Err(Rejection::Busy | Rejection::Full | Rejection::ReadFailed)) => {
-                Ok(())
-            }
-            Seen::Answered(Err(Rejection::Stopped)) | Seen::Unknown => {
+            Seen::Answered(Err(
+                Rejection::Busy | Rejection::NotOwner | Rejection::Full | Rejection::ReadFailed,
+            )) => Ok(()),
+            Seen::Answered(Err(Rejection::Stopped | Rejection::Unknown)) | Seen::Unknown => {
                 queue.unknown(operation);
                 Ok(())
             }

@@ -185,9 +185,9 @@ impl World {
         for _ in 0..RETRIES_MAX {
             match self.ask_and_see(queue, command.clone())? {
                 Seen::Answered(Ok((outcome, _))) => return Ok(Some(outcome)),
-                Seen::Answered(Err(Rejection::Busy | Rejection::Full | Rejection::ReadFailed)) => {
-                    self.pass_time(|_| 1_000_000)?
-                }
+                Seen::Answered(Err(
+                    Rejection::Busy | Rejection::NotOwner | Rejection::Full | Rejection::ReadFailed,
+                )) => self.pass_time(|_| 1_000_000)?,
                 Seen::Answered(Err(_)) | Seen::Unknown => return Ok(None),
             }
         }

@@ -22,9 +22,12 @@ pub(crate) async fn submit_again(
     for _ in 0..BUSY_TRIES {
         tokio::time::sleep(BUSY_PAUSE).await;
         match Submitted::new(broker, command.clone()).answer().await {
-            Err(rejection @ (Rejection::Busy | Rejection::Full | Rejection::ReadFailed)) => {
-                refused = rejection
-            }
+            Err(
+                rejection @ (Rejection::Busy
+                | Rejection::NotOwner
+                | Rejection::Full
+                | Rejection::ReadFailed),
+            ) => refused = rejection,
             answer => return answer,
         }
     }

@@ -17,7 +17,7 @@ use quick_xml::escape::partial_escape;
 
 use crate::authorization::bad_token::BadToken;
 use crate::ground::constants::NAMESPACE;
-use crate::ground::refusal::{FULL, READ_FAILED, UNREADABLE};
+use crate::ground::refusal::{FULL, MOVING, READ_FAILED, UNKNOWN, UNREADABLE};
 use crate::ground::turned_away::TurnedAway;
 
 /// The type of errors.
@@ -247,6 +247,9 @@ impl From<Rejection> for HttpError {
             Rejection::Full => Self::busy(FULL),
             Rejection::Stopped => Self::busy("The server is stopping."),
             Rejection::ReadFailed => Self::busy(READ_FAILED),
+            Rejection::NotOwner => Self::busy(MOVING),
+            // A client repeats what a busy server has refused, and this may be done already.
+            Rejection::Unknown => Self::new(StatusCode::INTERNAL_SERVER_ERROR, UNKNOWN),
         }
     }
 }
@@ -339,10 +342,21 @@ mod tests {
 
     #[test]
     fn a_busy_answer_asks_once_to_wait() {
-        for rejection in [Rejection::Busy, Rejection::Stopped, Rejection::ReadFailed] {
+        for rejection in [
+            Rejection::Busy,
+            Rejection::NotOwner,
+            Rejection::Stopped,
+            Rejection::ReadFailed,
+        ] {
             let text = HttpError::from(rejection).detail;
             assert_eq!(text.matches("try again").count(), 1, "{text}");
         }
+    }
+
+    #[test]
+    fn what_was_perhaps_carried_out_is_not_answered_as_busy() {
+        let error = HttpError::from(Rejection::Unknown);
+        assert_eq!(error.into_answer().status(), 500);
     }
 
     #[tokio::test]

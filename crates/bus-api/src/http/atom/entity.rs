@@ -102,11 +102,11 @@ async fn update(
     }
     let options = asked.updated(&before, targets, shared.clock.now_ms())?;
     let update = BusCommand::UpdateQueue { queue, options };
-    let view = view(Submitted::new(&shared.broker, update).answer().await)?;
+    let updated = Submitted::new(&shared.broker, update).answer().await;
     if asked.rules.is_some() {
-        shared.authority.rules.note_change();
+        note_if_changed(shared, &updated);
     }
-    Ok(view)
+    view(updated)
 }
 
 /// Source: Service Bus, *Delete Queue*.
@@ -122,13 +122,25 @@ pub(super) async fn delete(shared: &Arc<Shared>, call: &Call) -> Result<Answer, 
 async fn alone(shared: &Shared, command: BusCommand) -> Result<kew_broker::Answer, Rejection> {
     let _changing = shared.authority.rules.lock().await;
     let done = Submitted::new(&shared.broker, command).answer().await;
-    match &done {
-        // Tokens signed by a rule of a deleted queue, perhaps the caller's own, are no longer
-        // valid.
-        Ok(_) | Err(Rejection::Stopped) => shared.authority.rules.note_change(),
-        Err(Rejection::Refused(_) | Rejection::Busy | Rejection::Full | Rejection::ReadFailed) => {}
-    }
+    // Tokens signed by a rule of a deleted queue, perhaps the caller's own, are no longer valid.
+    note_if_changed(shared, &done);
     done
+}
+
+/// Notes that rules have changed, also if that is not known.
+fn note_if_changed(shared: &Shared, done: &Result<kew_broker::Answer, Rejection>) {
+    match done {
+        Ok(_) | Err(Rejection::Stopped | Rejection::Unknown) => {
+            shared.authority.rules.note_change()
+        }
+        Err(
+            Rejection::Refused(_)
+            | Rejection::Busy
+            | Rejection::NotOwner
+            | Rejection::Full
+            | Rejection::ReadFailed,
+        ) => {}
+    }
 }
 
 /// Refuses a description whose kind does not fit the path: `topic/subscriptions/name` is the path of a subscription, and

@@ -42,9 +42,12 @@ pub(super) async fn put(
             StatusCode::INTERNAL_SERVER_ERROR,
             "The server is stopping: whether it has the messages is unknown.",
         ),
-        Rejection::Refused(_) | Rejection::Busy | Rejection::Full | Rejection::ReadFailed => {
-            rejection.into()
-        }
+        Rejection::Refused(_)
+        | Rejection::Busy
+        | Rejection::NotOwner
+        | Rejection::Unknown
+        | Rejection::Full
+        | Rejection::ReadFailed => rejection.into(),
     })?;
     let Outcome::Bus(BusOutcome::Sent(numbers)) = answer.outcome else {
         return Err(HttpError::internal());

@@ -167,9 +167,9 @@ pub(super) async fn answer(
     let give_up_at = Instant::now() + BUSY_PATIENCE;
     loop {
         match Submitted::new(broker, command.clone()).answer().await {
-            Err(Rejection::Busy | Rejection::Full | Rejection::ReadFailed)
-                if !job.is_cancelled() && Instant::now() < give_up_at =>
-            {
+            Err(
+                Rejection::Busy | Rejection::NotOwner | Rejection::Full | Rejection::ReadFailed,
+            ) if !job.is_cancelled() && Instant::now() < give_up_at => {
                 tokio::time::sleep(BUSY_PAUSE).await;
             }
             answered => return answered,

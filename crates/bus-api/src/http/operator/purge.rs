@@ -119,9 +119,9 @@ async fn by_filter(
         }
         for (delete, deletion) in deletions {
             let deleted = match deletion.answer().await {
-                Err(Rejection::Busy | Rejection::Full | Rejection::ReadFailed) => {
-                    answer(broker, job, delete).await
-                }
+                Err(
+                    Rejection::Busy | Rejection::NotOwner | Rejection::Full | Rejection::ReadFailed,
+                ) => answer(broker, job, delete).await,
                 deleted => deleted,
             };
             note_deletion(deleted, job)?;
@@ -139,7 +139,9 @@ fn note_deletion(
         Err(Rejection::Refused(Refusal::Bus(BusRefusal::MessageNotFound { .. }))) => Some("gone"),
         Err(Rejection::Refused(Refusal::Bus(BusRefusal::MessageLocked { .. }))) => Some("locked"),
         // The job was cancelled while the broker was busy.
-        Err(Rejection::Busy | Rejection::Full | Rejection::ReadFailed) if job.is_cancelled() => {
+        Err(Rejection::Busy | Rejection::NotOwner | Rejection::Full | Rejection::ReadFailed)
+            if job.is_cancelled() =>
+        {
             return Ok(());
         }
         Err(rejection) => return Err(rejection.into()),

@@ -5,6 +5,7 @@ use kew_amqp::performative::Transfer;
 use kew_broker::AdmissionLimits;
 use kew_engine::SequenceNumber;
 use kew_engine::bus::{BreakTarget, EntityStatus};
+use kew_log_contract::{MemoryOptions, MemorySource};
 
 use super::*;
 use crate::client::settling;
@@ -291,4 +292,23 @@ async fn a_message_that_is_too_large_cannot_be_left_out() {
     }
     client.fill(jobs, 1).await;
     assert_eq!(held(&server, "jobs").await, (1, 0));
+}
+
+/// The client must not be told that it was rolled back: perhaps it was committed.
+#[tokio::test]
+async fn a_commit_whose_outcome_is_unknown_says_so() {
+    let source = MemorySource::new(MemoryOptions::default());
+    let server = Server::start_on_log(source.clone()).await;
+    let mut client = server.trusted().await;
+    let jobs = client.sender("jobs").await.unwrap();
+    let coordinator = client.coordinator().await;
+    let id = client.declare(coordinator).await;
+    client.post(jobs, &id, "one").await;
+    server.at_rest().await;
+    let other = Server::broker_on_log(source);
+    let told = error_of(&client.discharge(coordinator, &id, false).await);
+    assert_eq!(told.condition.as_str(), "amqp:internal-error");
+    let text = told.description.unwrap();
+    assert!(text.as_str().contains("not known whether"), "{text}");
+    other.stop();
 }

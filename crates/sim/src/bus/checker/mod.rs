@@ -154,7 +154,9 @@ impl Checker {
         self.queues.1 = match operation.seen {
             Seen::Answered(Ok(_) | Err(Rejection::Refused(_))) => operation.until,
             // What has an unknown outcome may have been done at any time since it began.
-            Seen::Answered(Err(Rejection::Stopped)) | Seen::Unknown => operation.from,
+            Seen::Answered(Err(Rejection::Stopped | Rejection::Unknown)) | Seen::Unknown => {
+                operation.from
+            }
             // No time has passed for the messages, either.
             Seen::Answered(Err(_)) => self.queues.1,
         };
@@ -164,10 +166,10 @@ impl Checker {
     fn look(&mut self, command: &BusCommand, operation: &Operation) -> Result<(), Violation> {
         match &operation.seen {
             // Nothing has changed.
-            Seen::Answered(Err(Rejection::Busy | Rejection::Full | Rejection::ReadFailed)) => {
-                Ok(())
-            }
-            Seen::Unknown | Seen::Answered(Err(Rejection::Stopped)) => {
+            Seen::Answered(Err(
+                Rejection::Busy | Rejection::NotOwner | Rejection::Full | Rejection::ReadFailed,
+            )) => Ok(()),
+            Seen::Unknown | Seen::Answered(Err(Rejection::Stopped | Rejection::Unknown)) => {
                 self.unknown += 1;
                 self.pass_time(operation.until);
                 self.unknown(command, operation);

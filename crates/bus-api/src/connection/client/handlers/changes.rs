@@ -52,7 +52,13 @@ impl Client {
             Ok(_) => Some(not_found(&attached.entity.name)),
             Err(rejection @ Rejection::Refused(_)) => Some(error_of(&rejection)),
             // The entity is read again when the broker has room.
-            Err(Rejection::Busy | Rejection::Full | Rejection::ReadFailed) => {
+            Err(
+                Rejection::Busy
+                | Rejection::NotOwner
+                | Rejection::Unknown
+                | Rejection::Full
+                | Rejection::ReadFailed,
+            ) => {
                 self.tasks.spawn(async move {
                     tokio::time::sleep(BUSY_PAUSE).await;
                     Done::LookAgain(link)

@@ -259,18 +259,24 @@ enum RefusedCommit {
     Part(Error),
     /// The broker had no room for it; the error says why.
     Busy(Error),
-    /// The broker is stopping. The transaction may have been committed, so the client must not be
-    /// told that it was not.
-    Stopped,
+    /// The transaction may have been committed, so the client must not be told that it was not. The
+    /// text says why.
+    Unknown(&'static str),
 }
 
 impl RefusedCommit {
     fn of(rejection: Rejection) -> Self {
         match rejection {
-            Rejection::Busy | Rejection::Full | Rejection::ReadFailed => {
+            Rejection::Busy | Rejection::NotOwner | Rejection::Full | Rejection::ReadFailed => {
                 Self::Busy(error_of(&rejection))
             }
-            Rejection::Stopped => Self::Stopped,
+            Rejection::Stopped => Self::Unknown(
+                "The server is stopping: it is not known whether the transaction was committed.",
+            ),
+            Rejection::Unknown => Self::Unknown(
+                "Another server has taken over the namespace: it is not known whether the \
+                 transaction was committed.",
+            ),
             Rejection::Refused(Refusal::Bus(BusRefusal::Transaction { .. })) => {
                 Self::Part(error_of(&rejection))
             }
@@ -283,7 +289,7 @@ impl RefusedCommit {
         match self {
             Self::Part(error) => error.condition.as_str(),
             Self::Busy(error) => error.condition.as_str(),
-            Self::Stopped => condition::INTERNAL_ERROR,
+            Self::Unknown(_) => condition::INTERNAL_ERROR,
         }
     }
 
@@ -294,11 +300,7 @@ impl RefusedCommit {
         match self {
             Self::Part(error) => error,
             Self::Busy(error) => rolled_back(&error.to_string()),
-            Self::Stopped => {
-                let text = "The server is stopping: it is not known whether the transaction was \
-                            committed.";
-                Error::new(condition::INTERNAL_ERROR, text)
-            }
+            Self::Unknown(text) => Error::new(condition::INTERNAL_ERROR, text),
         }
     }
 }

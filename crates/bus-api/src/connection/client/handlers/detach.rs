@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use kew_amqp::LinkId;
 use kew_amqp::error::Error;
+use kew_amqp::{DeliveryId, LinkId};
 use kew_broker::Rejection;
 use kew_engine::bus::BusCommand;
 
@@ -24,6 +24,15 @@ impl Client {
         self.fail_transactions_over(link, Some(error.clone()));
         self.connection.detach(link, true, Some(error));
         self.forget(link);
+    }
+
+    /// It is not known whether what a delivery is about was carried out. So it stays unsettled, and its link is detached.
+    pub(super) fn leave_unsettled(&mut self, delivery: DeliveryId, error: Error) {
+        if let Some(link) = self.connection.link_of(delivery) {
+            // Nothing of a transaction was done: the error is not about it.
+            self.fail_transactions_over(link, None);
+            self.detach(link, error);
+        }
     }
 
     /// Detaches a link on our side. Operations that its client starts before it learns of that are
@@ -65,7 +74,10 @@ impl Client {
             let answer = submitted.answer().await;
             if matches!(
                 answer,
-                Err(Rejection::Busy | Rejection::Full | Rejection::ReadFailed)
+                Err(Rejection::Busy
+                    | Rejection::NotOwner
+                    | Rejection::Full
+                    | Rejection::ReadFailed)
             ) {
                 // There is no client left to inform.
                 let _ = submit_again(&broker, command).await;

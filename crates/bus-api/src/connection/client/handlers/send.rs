@@ -194,6 +194,7 @@ impl Client {
     ) {
         self.load.end_sending(sent.size_bytes);
         self.load.sends = self.load.sends.saturating_sub(1);
+        let is_unknown = matches!(result, Err(Rejection::Unknown));
         let error = result.err().map(|rejection| error_of(&rejection));
         let code = error.as_ref().map(|error| error.condition.as_str());
         self.shared.observer.instruments.note_send(sent, code, took);
@@ -203,6 +204,7 @@ impl Client {
                 self.connection
                     .settle(delivery, Some(DeliveryState::ACCEPTED));
             }
+            Some(error) if is_unknown => self.leave_unsettled(delivery, error),
             Some(error) => self.reject_sent(delivery, error),
         }
     }

@@ -184,6 +184,7 @@ impl Client {
         });
         self.shared.observer.instruments.note_settle_time(took);
         self.turn.steps.charge(settlements.each.len());
+        let is_unknown = matches!(verdicts, Err(Rejection::Unknown));
         for (index, settlement) in settlements.each.into_iter().enumerate() {
             let size_bytes = overlay_size_bytes(&settlement.disposition);
             self.load.end_sending(size_bytes);
@@ -197,9 +198,15 @@ impl Client {
             let code = error.as_ref().map(|error| error.condition.as_str());
             let instruments = &self.shared.observer.instruments;
             instruments.note_settlement(settlement.settled, code);
-            if let Some(reply) = settlement.reply {
-                let state = error.map_or(reply, DeliveryState::rejected);
-                self.connection.settle(settlement.delivery, Some(state));
+            match (settlement.reply, error) {
+                (Some(_), Some(error)) if is_unknown => {
+                    self.leave_unsettled(settlement.delivery, error);
+                }
+                (Some(reply), error) => {
+                    let state = error.map_or(reply, DeliveryState::rejected);
+                    self.connection.settle(settlement.delivery, Some(state));
+                }
+                (None, _) => {}
             }
         }
     }

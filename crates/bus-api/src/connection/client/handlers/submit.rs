@@ -50,9 +50,9 @@ impl Client {
                 self.on_sent(delivery, sent, took, reply.map(drop));
             }
             Purpose::Settle(settlements) => match reply {
-                Err(Rejection::Busy | Rejection::Full | Rejection::ReadFailed) => {
-                    self.settle_patiently(settlements, under_way.began)
-                }
+                Err(
+                    Rejection::Busy | Rejection::NotOwner | Rejection::Full | Rejection::ReadFailed,
+                ) => self.settle_patiently(settlements, under_way.began),
                 reply => self.on_settled(settlements, reply.map(|it| it.outcome), took),
             },
             Purpose::Receive(look) => self.on_first_look(*look, reply),

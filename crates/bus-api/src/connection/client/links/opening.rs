@@ -102,7 +102,12 @@ pub(crate) async fn find(
         if let Some(watch) = &mut watch
             && !matches!(
                 accepted,
-                Err(Rejection::Busy | Rejection::Full | Rejection::ReadFailed | Rejection::Stopped)
+                Err(Rejection::Busy
+                    | Rejection::NotOwner
+                    | Rejection::Unknown
+                    | Rejection::Full
+                    | Rejection::ReadFailed
+                    | Rejection::Stopped)
             )
         {
             watch.looked();

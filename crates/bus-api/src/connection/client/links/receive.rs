@@ -70,9 +70,9 @@ impl Looked {
         match answer.map(batch_of) {
             Ok(batch) if batch.is_empty() => Self::Not(Next::Wait),
             Ok(batch) => Self::Found(batch),
-            Err(Rejection::Busy | Rejection::Full | Rejection::ReadFailed) => {
-                Self::Not(Next::Pause)
-            }
+            Err(
+                Rejection::Busy | Rejection::NotOwner | Rejection::Full | Rejection::ReadFailed,
+            ) => Self::Not(Next::Pause),
             Err(rejection) => Self::Refused(rejection),
         }
     }
@@ -146,7 +146,14 @@ impl Receive {
         match has_some(&self.broker, &self.queue).await {
             Ok(true) => {}
             Ok(false) => return Place::NotNeeded(Looked::Not(Next::Wait)),
-            Err(Rejection::Busy | Rejection::Full | Rejection::ReadFailed) => {
+            // It has only looked: nothing has changed in any case.
+            Err(
+                Rejection::Busy
+                | Rejection::NotOwner
+                | Rejection::Unknown
+                | Rejection::Full
+                | Rejection::ReadFailed,
+            ) => {
                 return Place::NotNeeded(Looked::Not(Next::Pause));
             }
             Err(rejection) => return Place::NotNeeded(Looked::Refused(rejection)),

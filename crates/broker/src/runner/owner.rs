@@ -1,0 +1,454 @@
+//! A runner as the owner of a log: it drives a partition.
+
+use std::mem;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use kew_engine::Command;
+use kew_log::{BootTime, Epoch, JobKind, JobOutcome, LogEnd};
+
+use super::mailbox::{Door, Mailbox, ReportOf, Ticket};
+use super::scrubber::Scrubber;
+use super::space::ToldSpace;
+use super::workers::WorkerGone;
+use super::{Runner, read_clocks};
+use crate::answers::HandOut;
+use crate::broker::lock;
+use crate::overview::slice_of;
+use crate::{Clock, Due, Failure, Partition, Reply, Rotation, Source, TurnEnd};
+
+/// How often receivers that wait show that their queue is in use. No queue deletes itself in less than five minutes.
+const USE_INTERVAL_MS: u64 = 60_000;
+/// How many queues do so at once, and how long the next ones wait.
+const USES_AT_ONCE: usize = 256;
+const USE_PAUSE_MS: u64 = 1000;
+
+/// The role of a runner that owns the log.
+pub(super) struct Owner<'a> {
+    runner: &'a mut Runner,
+    partition: Box<Partition<Ticket>>,
+    clock: Clock,
+    /// `None` without a scrub, and at the end.
+    scrubber: Option<Scrubber>,
+    /// Commands that are admitted and not yet decided.
+    waiting: Rotation<Ticket>,
+    /// Empty between two turns, and kept for its room.
+    mail: Vec<(Source, Ticket, Command)>,
+    replies: Vec<(Ticket, Reply)>,
+    /// How long the partition took to complete background jobs. It counts towards the next turn.
+    completing: Duration,
+    hand_out: HandOut,
+    told_space: ToldSpace,
+    /// The promotion for which a commit was made that tells whether another process owns the log.
+    checked_for: Option<Epoch>,
+    /// When to look again which queues are in use only because receivers wait.
+    use_due_at: BootTime,
+}
+
+impl<'a> Owner<'a> {
+    /// Takes the role: from now on commands are taken.
+    pub(super) fn begin(
+        runner: &'a mut Runner,
+        mut partition: Box<Partition<Ticket>>,
+        scrubber: Option<Scrubber>,
+    ) -> Self {
+        let healed_runs = partition.state().healed_runs();
+        if healed_runs > 0 {
+            tracing::warn!(
+                healed_runs,
+                "the snapshot said something else than its messages about what they count for: it was counted anew"
+            );
+        }
+        partition.ask_who_waits(|(asker, _): &Ticket| asker.is_waiting());
+        runner.shared.open_door();
+        Self {
+            clock: Clock::start(read_clocks(), partition.recorded_at()),
+            partition,
+            scrubber,
+            runner,
+            waiting: Rotation::default(),
+            mail: Vec::new(),
+            replies: Vec::new(),
+            completing: Duration::ZERO,
+            hand_out: HandOut::default(),
+            told_space: ToldSpace::default(),
+            checked_for: None,
+            use_due_at: BootTime::ZERO,
+        }
+    }
+
+    /// Drives the partition until the stop, or until its log ends. Returns how it has ended if it is to be followed now.
+    pub(super) fn run(mut self) -> Option<LogEnd> {
+        let (mut stop, mut has_more) = (false, false);
+        while !stop && !self.partition.is_stopped() {
+            // Before each turn: a new command waits for a turn, and not until nothing is left to decide.
+            stop = self.take_mail(has_more);
+            self.carry_out_requests();
+            has_more = self.serve() != TurnEnd::Done;
+            if !self.partition.is_stopped() {
+                self.told_space.tell(&self.partition, &self.runner.shared);
+            }
+            self.keep_in_use();
+            self.read_slice();
+        }
+        match self.partition.ended() {
+            Some(end @ (LogEnd::Fenced(_) | LogEnd::Diverged(_))) if !stop => {
+                let end = end.clone();
+                self.leave();
+                Some(end)
+            }
+            Some(LogEnd::Fenced(_) | LogEnd::Diverged(_) | LogEnd::Failed(_)) | None => {
+                self.finish();
+                None
+            }
+        }
+    }
+
+    /// Decides waiting commands, a batch of them, and commits the batch. Unless that is all, the next turn can begin at
+    /// once.
+    fn serve(&mut self) -> TurnEnd {
+        let began = Instant::now();
+        let now = self.clock.now(read_clocks());
+        let waiting_before = self.waiting.len();
+        let was_stopped = self.partition.is_stopped();
+        let end = self
+            .partition
+            .turn(now, &mut self.waiting, &mut self.replies);
+        if !was_stopped && let Some(end) = self.partition.ended().cloned() {
+            self.tell_end(&end);
+        }
+        let decided = waiting_before - self.waiting.len();
+        self.runner
+            .shared
+            .watchers
+            .wake(self.partition.take_wakes());
+        let on_disk = self.carry_out_jobs();
+        self.confirm();
+        self.answer();
+        // A snapshot is copied when a commit completes, so a turn lasts until its answers are out.
+        let took = began.elapsed().saturating_sub(on_disk) + mem::take(&mut self.completing);
+        self.runner.shared.instruments.note_turn(decided, took);
+        if self.partition.is_stopped() {
+            return TurnEnd::Done;
+        }
+        match end {
+            TurnEnd::WaitForJob | TurnEnd::WaitForMemory if self.runner.workers.is_any_out() => {
+                let began = Instant::now();
+                self.wait_for_worker();
+                self.runner
+                    .shared
+                    .instruments
+                    .note_wait(end, began.elapsed());
+            }
+            TurnEnd::WaitForJob | TurnEnd::WaitForMemory => return TurnEnd::Done,
+            TurnEnd::Done | TurnEnd::MoreToDecide | TurnEnd::MoreIsDue => {}
+        }
+        end
+    }
+
+    /// A receiver that waits for long does nothing, and its queue would delete itself as idle. So one receiver of
+    /// each such queue looks from time to time.
+    fn keep_in_use(&mut self) {
+        let now = self.partition.now();
+        if !self.use_due_at.has_passed(now.boot) {
+            return;
+        }
+        let state = self.partition.state();
+        let watchers = &self.runner.shared.watchers;
+        let is_more_due =
+            watchers.wake_at(USES_AT_ONCE, |entity| state.is_use_due(entity, now.time));
+        let interval_ms = match is_more_due {
+            true => USE_PAUSE_MS,
+            false => USE_INTERVAL_MS,
+        };
+        self.use_due_at = now.boot.plus_ms(interval_ms);
+    }
+
+    /// Answers a request for metrics, a bounded part at a time.
+    fn read_slice(&mut self) {
+        let request = lock(&self.runner.shared.mailbox).slice.take();
+        if let Some(request) = request {
+            let now = self.clock.now(read_clocks());
+            let slice = slice_of(&mut self.partition, request.from, now.time);
+            // The reader may have given up.
+            let _ = request.answer.send(slice);
+        }
+    }
+
+    /// Begins and ends backups, before a turn: the removals that waited for the end of one are jobs of that turn.
+    /// Goes on with the scrub.
+    fn carry_out_requests(&mut self) {
+        let Runner {
+            shared, workers, ..
+        } = &*self.runner;
+        let mut mailbox = lock(&shared.mailbox);
+        let requests = mem::take(&mut mailbox.backups);
+        let scrubbed = mailbox.scrubbed.take();
+        let promotion = mailbox.promotion;
+        let reports = mem::take(&mut mailbox.scrub_reports);
+        drop(mailbox);
+        for request in requests {
+            request.carry_out(&mut self.partition, shared, workers.opening());
+        }
+        if let Some(outcome) = scrubbed {
+            self.partition.scrubbed(outcome);
+        }
+        if promotion > self.checked_for && self.partition.check_owner() {
+            self.checked_for = promotion;
+        }
+        for (of, answer) in reports {
+            let mut report = self.partition.scrub_report();
+            if of == ReportOf::Quarantined {
+                report.quarantined = self.partition.quarantined_runs();
+            }
+            // The reader may have given up.
+            let _ = answer.send(report);
+        }
+        if let Some(scrubber) = &self.scrubber
+            && let Some(job) = self.partition.next_scrub()
+        {
+            scrubber.send(job);
+        }
+    }
+
+    /// Commits on this thread, and hands slow work to the other threads. Returns the time that commits took.
+    fn carry_out_jobs(&mut self) -> Duration {
+        let mut on_disk = Duration::ZERO;
+        while let Some(job) = self.partition.next_job() {
+            if job.kind() != JobKind::Commit {
+                if let Err(WorkerGone) = self.runner.workers.send(job) {
+                    self.fail_for_want_of_a_worker();
+                }
+                continue;
+            }
+            let (size_bytes, began) = (job.commit_size_bytes(), Instant::now());
+            let outcome = job.run();
+            let took = began.elapsed();
+            on_disk += took;
+            if outcome.is_ok() {
+                self.runner.shared.instruments.note_commit(took, size_bytes);
+            }
+            self.complete(outcome);
+        }
+        if let Some(waste) = self.partition.take_waste() {
+            self.runner.workers.free(waste);
+        }
+        on_disk
+    }
+
+    fn fail_for_want_of_a_worker(&mut self) {
+        self.partition.stop(&mut self.replies);
+        self.runner.fail_for_want_of_a_worker();
+    }
+
+    fn complete(&mut self, outcome: JobOutcome) {
+        if self.partition.is_stopped() {
+            return;
+        }
+        if let Err(end) = self.partition.complete(outcome, &mut self.replies) {
+            self.tell_end(&end);
+        }
+    }
+
+    /// Tells how the log has ended. This comes before the answers to what waited: who tries again then does not come to this
+    /// partition.
+    fn tell_end(&mut self, end: &LogEnd) {
+        match end {
+            LogEnd::Failed(_) => {
+                tracing::error!(error = %end, "the log failed: the partition stops");
+                self.runner.failed.send_replace(Some(Failure::of(end)));
+                let shared = &self.runner.shared;
+                shared.close_door(Door::Stopped, &mut self.mail);
+            }
+            LogEnd::Fenced(_) | LogEnd::Diverged(_) => {
+                tracing::warn!(error = %end, "another process owns the log: the partition is left to it");
+                let shared = &self.runner.shared;
+                shared.close_door(Door::NotOwner, &mut self.mail);
+            }
+        }
+    }
+
+    /// Answers what only reads, if no other process owns the log by now.
+    fn confirm(&mut self) {
+        if self.partition.is_any_to_confirm() {
+            let now = BootTime::from_us(read_clocks().boot_us);
+            self.partition.confirm(now, &mut self.replies);
+        }
+    }
+
+    /// Hands out answers, and releases what their commands counted for.
+    fn answer(&mut self) {
+        if self.replies.is_empty() {
+            return;
+        }
+        {
+            let mut mailbox = lock(&self.runner.shared.mailbox);
+            for ((_, admitted), reply) in &self.replies {
+                mailbox.admission.release(*admitted);
+                if let Err(rejection) = reply {
+                    self.runner.shared.instruments.note_rejection(rejection);
+                }
+            }
+        }
+        for ((asker, _), reply) in self.replies.drain(..) {
+            self.hand_out.answer(asker, reply);
+        }
+        self.hand_out.wake();
+    }
+
+    /// Takes the mail. If nothing else is to be done, waits for commands, for the other threads, for a deadline, or
+    /// for the stop. Returns true for the stop.
+    fn take_mail(&mut self, has_more: bool) -> bool {
+        let timeout = (!has_more).then(|| self.timeout());
+        let shared = self.runner.shared.clone();
+        let mut mailbox = lock(&shared.mailbox);
+        if let Some(timeout) = timeout
+            && mailbox.commands.is_empty()
+            && mailbox.outcomes.is_empty()
+            && !mailbox.stop
+            && mailbox.slice.is_none()
+            && mailbox.backups.is_empty()
+            && mailbox.scrubbed.is_none()
+            && mailbox.scrub_reports.is_empty()
+        {
+            mailbox.runner_waits = true;
+            let waited = shared
+                .mail
+                .wait_timeout_while(mailbox, timeout, |mailbox| mailbox.runner_waits);
+            mailbox = waited.unwrap_or_else(PoisonError::into_inner).0;
+            mailbox.runner_waits = false;
+        }
+        let stop = mailbox.stop;
+        self.waiting.set_excess(mailbox.admission.excess());
+        mem::swap(&mut self.mail, &mut mailbox.commands);
+        self.take_outcomes(mailbox);
+        self.sort_mail();
+        stop
+    }
+
+    /// Puts new commands behind those of their sources.
+    fn sort_mail(&mut self) {
+        for (source, ticket, command) in self.mail.drain(..) {
+            self.waiting.push(source, ticket, command);
+        }
+    }
+
+    fn take_outcomes(&mut self, mut mailbox: MutexGuard<'_, Mailbox>) {
+        let outcomes = mem::take(&mut mailbox.outcomes);
+        let worker_is_gone = mailbox.worker_is_gone;
+        drop(mailbox);
+        // Most turns follow no background job, and need no clock here.
+        if !outcomes.is_empty() {
+            let began = Instant::now();
+            for (opening, outcome) in outcomes {
+                self.runner.workers.take_back(opening);
+                self.complete(outcome);
+            }
+            self.completing += began.elapsed();
+        }
+        if worker_is_gone && !self.partition.is_stopped() {
+            self.fail_for_want_of_a_worker();
+        }
+    }
+
+    /// The longest time to wait for mail.
+    fn timeout(&mut self) -> Duration {
+        let day = Duration::from_secs(86_400);
+        let use_due = (self.runner.shared.watchers.count() > 0).then_some(self.use_due_at);
+        let scrub = self.scrubber.as_ref();
+        let scrub_due = scrub.and_then(|_| self.partition.next_scrub_at());
+        let due = self.partition.next_wake().or_at(use_due).or_at(scrub_due);
+        if due == Due::default() {
+            return day;
+        }
+        let now = self.clock.now(read_clocks());
+        // At least a little, so that a clock that is being slewed back cannot spin here.
+        let least = Duration::from_millis(1);
+        due.wait(now).map_or(day, |wait| wait.clamp(least, day))
+    }
+
+    /// Answers the commands that are left, writes a snapshot, and ends.
+    fn finish(mut self) {
+        if let Some(scrubber) = &mut self.scrubber {
+            scrubber.close();
+        }
+        if !self.partition.is_stopped() {
+            // What is due can wait for the next start, and so can those who wait for it.
+            while !matches!(self.serve(), TurnEnd::Done | TurnEnd::MoreIsDue)
+                && !self.partition.is_stopped()
+            {}
+            // Nothing was done for those that wait for a read.
+            self.partition.reject_waiting(&mut self.replies);
+            self.told_space.tell(&self.partition, &self.runner.shared);
+            while self.partition.close() && !self.partition.is_stopped() {
+                self.drain_jobs();
+            }
+            self.drain_jobs();
+        }
+        let shared = Arc::clone(&self.runner.shared);
+        shared.close_door(Door::Stopped, &mut self.mail);
+        self.reject_unserved();
+        self.end_scrub();
+    }
+
+    /// Leaves the partition to its new owner. Every command gets an answer, and every receiver looks again.
+    fn leave(mut self) {
+        self.reject_unserved();
+        self.runner.shared.watchers.wake_all();
+        self.end_scrub();
+        self.runner.workers.free(self.partition);
+        tracing::info!("the partition follows its log");
+    }
+
+    /// Rejects the commands that are not decided. No more come.
+    fn reject_unserved(&mut self) {
+        self.sort_mail();
+        let rejection = self.partition.rejection();
+        let unserved = self.waiting.drain();
+        self.replies
+            .extend(unserved.map(|(ticket, _)| (ticket, Err(rejection.clone()))));
+        self.answer();
+    }
+
+    /// Ends the scrub. Its outcome is not needed any more.
+    fn end_scrub(&mut self) {
+        if let Some(scrubber) = self.scrubber.take() {
+            scrubber.end();
+            lock(&self.runner.shared.mailbox).scrubbed = None;
+        }
+    }
+
+    /// Carries out all jobs on this thread.
+    fn drain_jobs(&mut self) {
+        loop {
+            while let Some(job) = self.partition.next_job() {
+                let outcome = job.run();
+                self.complete(outcome);
+            }
+            if !self.runner.workers.is_any_out() || self.partition.is_stopped() {
+                break;
+            }
+            self.wait_for_worker();
+        }
+    }
+
+    /// Waits until another thread has finished a job, or somebody asks for what needs no turn.
+    fn wait_for_worker(&mut self) {
+        let shared = self.runner.shared.clone();
+        let mut mailbox = lock(&shared.mailbox);
+        while mailbox.outcomes.is_empty()
+            && !mailbox.worker_is_gone
+            && mailbox.slice.is_none()
+            && mailbox.backups.is_empty()
+            && mailbox.scrubbed.is_none()
+            && mailbox.scrub_reports.is_empty()
+        {
+            mailbox.runner_waits = true;
+            mailbox = shared
+                .mail
+                .wait(mailbox)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        self.take_outcomes(mailbox);
+    }
+}
