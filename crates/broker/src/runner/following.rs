@@ -1,6 +1,6 @@
 //! A runner that follows its log, which another process owns.
 //!
-//! No follower promotes itself: whoever decides which process owns the log says so ([`crate::Broker::promote`]).
+//! No follower promotes itself: what decides which process owns the log says so ([`crate::Broker::promote`]).
 
 use std::mem;
 use std::sync::{Arc, PoisonError};

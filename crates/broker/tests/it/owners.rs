@@ -147,7 +147,7 @@ fn a_commit_that_is_fenced_answers_what_is_known() {
     assert_eq!(owned.rejections(), [(5, Rejection::NotOwner)]);
 }
 
-/// Whoever has taken the log over may have changed anything. So what is read is shown once a commit proves that nobody has.
+/// A process that has taken the log over may have changed anything. So what is read is shown once a commit proves that nobody has.
 #[test]
 fn what_is_read_waits_for_a_commit_that_begins_later() {
     let mut owned = Owned::on(MemoryOptions::default());

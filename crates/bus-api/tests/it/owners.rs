@@ -1,9 +1,10 @@
 //! What clients see when another process takes the log over, and when the server owns it again.
 
 use bytes::Bytes;
+use kew_amqp::codec::Map;
 use kew_amqp::error::Error;
 use kew_amqp::message::Message;
-use kew_amqp::performative::{DeliveryState, Tag};
+use kew_amqp::performative::{DeliveryState, Outcome, Rejected, Tag};
 use kew_amqp::{Event, LinkId, Outgoing};
 use kew_broker::{Broker, Rejection, Standing};
 use kew_engine::Command;
@@ -12,6 +13,9 @@ use kew_log::Epoch;
 use kew_log_contract::{MemoryOptions, MemorySource};
 
 use crate::client::{Client, Server, message, queue_named};
+use crate::management::told;
+use crate::rest::ask;
+use crate::sessions::of_session;
 
 /// A server on a log in memory, with a message in its queue.
 async fn server() -> (Server, MemorySource) {
@@ -199,5 +203,79 @@ async fn a_receiver_that_waits_outlives_another_owner() {
     assert_eq!(told, Err(Rejection::Unknown));
     take_back(&server).await;
     assert_eq!(body(&mut client).await, message("two"));
+    other.stop();
+}
+
+/// The server learns that it is fenced.
+async fn learn(server: &Server) {
+    let delete = BusCommand::DeleteQueue {
+        queue: queue_named("brief"),
+    };
+    let told = server.broker().submit(Command::Bus(delete)).await;
+    assert_eq!(told, Err(Rejection::Unknown));
+}
+
+#[tokio::test]
+async fn a_send_to_a_server_that_is_not_the_owner_is_refused_as_busy() {
+    let (server, source) = server().await;
+    let mut client = server.trusted().await;
+    let sender = client.sender("jobs").await.unwrap();
+    let other = fence(&server, &source).await;
+    learn(&server).await;
+    let sent = client.send(sender, 0, message("two")).await;
+    let DeliveryState::Outcome(Outcome::Rejected(Rejected { error: Some(error) })) = sent else {
+        panic!("{sent:?}");
+    };
+    assert_eq!(error.condition.as_str(), "com.microsoft:server-busy");
+    let text = error.to_string();
+    assert!(text.contains("Another server"), "{text}");
+    assert_eq!(text.matches("try again").count(), 1, "{text}");
+
+    // The link stays attached.
+    take_back(&server).await;
+    let sent = client.send(sender, 0, message("three")).await;
+    assert_eq!(sent, DeliveryState::ACCEPTED);
+    other.stop();
+}
+
+#[tokio::test]
+async fn a_request_whose_outcome_is_unknown_has_timed_out() {
+    let (server, source) = server().await;
+    let mut client = server.trusted().await;
+    let sender = client.sender("steps").await.unwrap();
+    client.send(sender, 0, of_session("a")).await;
+    client.session("steps", "a").await;
+    let other = fence(&server, &source).await;
+    let renewal = Map::build(|map| map.entry("operation", "com.microsoft:renew-session-lock"));
+    let session = Map::build(|map| map.entry("session-id", "a"));
+    let answer = client.ask("steps/$management", &renewal, &session).await;
+    assert_eq!(told(&answer), (408, TIMEOUT.into()));
+    let answer = client.ask("steps/$management", &renewal, &session).await;
+    assert_eq!(told(&answer), (503, "com.microsoft:server-busy".into()));
+    other.stop();
+}
+
+#[tokio::test]
+async fn over_http_an_unknown_outcome_is_an_error_and_another_owner_a_busy_server() {
+    let (server, source) = server().await;
+    let other = fence(&server, &source).await;
+    for (status, retries) in [(500, 0), (503, 1)] {
+        let answer = ask(&server, "POST", "jobs/messages", &[], "two").await;
+        assert_eq!(answer.status, status, "{answer:?}");
+        let count = answer.body.matches("try again").count();
+        assert_eq!(count, retries, "{answer:?}");
+    }
+    other.stop();
+}
+
+/// Tokens by the rules of a queue are judged again if the queue is perhaps deleted.
+#[tokio::test]
+async fn a_deletion_whose_outcome_is_unknown_counts_as_a_change_of_rules() {
+    let (server, source) = server().await;
+    let changes = server.api.rules().watch();
+    let other = fence(&server, &source).await;
+    let answer = ask(&server, "DELETE", "jobs?api-version=2021-05", &[], "").await;
+    assert_eq!(answer.status, 500, "{answer:?}");
+    assert!(changes.has_changed().unwrap());
     other.stop();
 }

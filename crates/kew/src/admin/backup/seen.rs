@@ -71,12 +71,12 @@ impl Held {
         }
     }
 
-    /// How many bytes only the pin keeps. `None` if it was given up.
     /// Whether another server has taken the messages over, or did so during the backup.
     pub(super) fn is_left(&self) -> bool {
         self.pin.as_ref().is_some_and(BackupPin::is_left)
     }
 
+    /// How many bytes only the pin keeps. `None` if it was given up.
     pub(super) async fn held_bytes(&self) -> Option<u64> {
         match &self.pin {
             Some(pin) => pin.held_bytes().await,
