@@ -138,7 +138,7 @@ impl MemoryLog {
                 let last = batches.pop().map(|(at, last)| (at, halved(at, last)));
                 batches.extend(last);
             }
-            // A mark is a matter of one copy. So it tells of no other owner.
+            // Marks are local to a copy, so the shared log never sees them and cannot refuse them.
             if batches.is_empty() {
                 return Ok::<_, LogEnd>(Done::Committed(end));
             }

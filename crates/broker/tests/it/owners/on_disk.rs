@@ -19,7 +19,7 @@ use super::{NOW, until};
 use crate::partition::options;
 use crate::support::{create, moment, peek, receive, send};
 
-/// A log of segments, and what it is told of other owners.
+/// A log of segments that ends for its owner when a test says so.
 struct Fencing {
     segments: SegmentSource,
     told: Arc<Told>,
