@@ -71,12 +71,13 @@ pub(super) struct Decided<T> {
 }
 
 impl<T> Partition<T> {
-    /// Hands out the answer, or lets it wait if it rests on a record that is not durable. `of_turn` is that of its own turn.
+    /// Hands out the answer, or lets it wait if it rests on a record that is not before `durable`. `of_turn` is the
+    /// record of its own turn.
     pub(super) fn answer(
         &mut self,
         decided: Decided<T>,
         pinned: &HashMap<BodyLocation, Bytes>,
-        of_turn: LogPosition,
+        (of_turn, durable): (LogPosition, LogPosition),
         replies: &mut Vec<(T, Reply)>,
     ) {
         let Decided {
@@ -102,9 +103,7 @@ impl<T> Partition<T> {
             return self.reads.wait(record, (ticket, reply));
         }
         match record {
-            Some(record)
-                if record >= self.log.durable() && !is_planted(Bug::AnsweredBeforeDurable) =>
-            {
+            Some(record) if record >= durable && !is_planted(Bug::AnsweredBeforeDurable) => {
                 self.waiters.wait(record, (ticket, reply));
             }
             _ => replies.push((ticket, reply)),

@@ -375,8 +375,9 @@ impl<T> Partition<T> {
         let is_any_written = !batch.builder.is_empty();
         let record = batch.position;
         self.append(reservation, batch);
+        let durable = self.log.durable();
         for decided in decided {
-            self.answer(decided, &pinned, record, replies);
+            self.answer(decided, &pinned, (record, durable), replies);
         }
         self.prove_reads();
         is_any_written
