@@ -3,7 +3,7 @@
 //! No follower promotes itself: what decides which process owns the log says so ([`crate::Broker::promote`]).
 
 use std::mem;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kew_log::{Epoch, JobOutcome, LogEnd, Progress};
@@ -132,12 +132,7 @@ impl Runner {
         let shared = Arc::clone(&self.shared);
         let mut mailbox = lock(&shared.mailbox);
         if mailbox.outcomes.is_empty() && !mailbox.worker_is_gone && !is_heard(&mailbox) {
-            mailbox.runner_waits = true;
-            let waited = shared
-                .mail
-                .wait_timeout_while(mailbox, timeout, |mailbox| mailbox.runner_waits);
-            mailbox = waited.unwrap_or_else(PoisonError::into_inner).0;
-            mailbox.runner_waits = false;
+            mailbox = shared.wait_for_mail(mailbox, timeout);
         }
         let outcomes = mem::take(&mut mailbox.outcomes);
         let worker_is_gone = mailbox.worker_is_gone;

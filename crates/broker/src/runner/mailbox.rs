@@ -1,7 +1,8 @@
 //! The mailbox of the runner: commands and outcomes come in, and front ends read how the partition is.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use kew_engine::Command;
 use kew_log::{Epoch, JobOutcome};
@@ -189,6 +190,19 @@ impl Shared {
         };
         mailbox.commands.push((source, (asker, admitted), command));
         Ok(())
+    }
+
+    /// Waits for mail, or for so long. For the runner.
+    pub(super) fn wait_for_mail<'a>(
+        &'a self,
+        mut mailbox: MutexGuard<'a, Mailbox>,
+        timeout: Duration,
+    ) -> MutexGuard<'a, Mailbox> {
+        mailbox.runner_waits = true;
+        let waited = (self.mail).wait_timeout_while(mailbox, timeout, |it| it.runner_waits);
+        let mut mailbox = waited.unwrap_or_else(PoisonError::into_inner).0;
+        mailbox.runner_waits = false;
+        mailbox
     }
 
     #[cold]

@@ -311,12 +311,7 @@ impl<'a> Owner<'a> {
             && mailbox.scrubbed.is_none()
             && mailbox.scrub_reports.is_empty()
         {
-            mailbox.runner_waits = true;
-            let waited = shared
-                .mail
-                .wait_timeout_while(mailbox, timeout, |mailbox| mailbox.runner_waits);
-            mailbox = waited.unwrap_or_else(PoisonError::into_inner).0;
-            mailbox.runner_waits = false;
+            mailbox = shared.wait_for_mail(mailbox, timeout);
         }
         let stop = mailbox.stop;
         self.waiting.set_excess(mailbox.admission.excess());

@@ -1,5 +1,7 @@
 //! What clients see when another process takes the log over, and when the server owns it again.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use kew_amqp::codec::Map;
 use kew_amqp::error::Error;
@@ -44,16 +46,34 @@ async fn detached(client: &mut Client, link: LinkId) -> Error {
         .await
 }
 
+/// Sends without waiting for the outcome.
+async fn transfer(client: &mut Client, sender: LinkId, is_settled: bool) {
+    client.can_send(sender).await;
+    let outgoing = Outgoing {
+        tag: Tag::from([7; 16]),
+        message_format: 0,
+        is_settled,
+        state: None,
+    };
+    let parts = [message("two"), Bytes::new()];
+    client.connection.send(sender, outgoing, parts).unwrap();
+}
+
+/// The threads of the broker change its standing in their own time.
+async fn until(server: &Server, standing: Standing) {
+    for _ in 0..10_000 {
+        if server.broker().standing() == standing {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("the server is {:?}", server.broker().standing());
+}
+
 /// Lets the server own the log again.
 async fn take_back(server: &Server) {
     server.broker().promote(Epoch::new(100));
-    for _ in 0..10_000 {
-        if server.broker().standing() == Standing::Ready {
-            return;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-    }
-    panic!("the server is {:?}", server.broker().standing());
+    until(server, Standing::Ready).await;
 }
 
 /// The body of the next message.
@@ -76,17 +96,7 @@ async fn a_send_whose_outcome_is_unknown_is_not_settled() {
     let mut client = server.trusted().await;
     let sender = client.sender("jobs").await.unwrap();
     let other = fence(&server, &source).await;
-    client.can_send(sender).await;
-    let outgoing = Outgoing {
-        tag: Tag::from([7; 16]),
-        message_format: 0,
-        is_settled: false,
-        state: None,
-    };
-    let sent = client
-        .connection
-        .send(sender, outgoing, [message("two"), Bytes::new()]);
-    sent.unwrap();
+    transfer(&mut client, sender, false).await;
     let error = detached(&mut client, sender).await;
     assert_eq!(error.condition.as_str(), TIMEOUT);
 
@@ -163,21 +173,9 @@ async fn a_settled_transfer_whose_outcome_is_unknown_is_dropped() {
     let mut client = server.trusted().await;
     let sender = client.sender("jobs").await.unwrap();
     let other = fence(&server, &source).await;
-    client.can_send(sender).await;
-    let outgoing = Outgoing {
-        tag: Tag::from([7; 16]),
-        message_format: 0,
-        is_settled: true,
-        state: None,
-    };
-    let sent = client
-        .connection
-        .send(sender, outgoing, [message("two"), Bytes::new()]);
-    sent.unwrap();
+    transfer(&mut client, sender, true).await;
     client.say().await;
-    while server.broker().standing() == Standing::Ready {
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-    }
+    until(&server, Standing::Following).await;
     take_back(&server).await;
     let sent = client.send(sender, 0, message("three")).await;
     assert_eq!(sent, DeliveryState::ACCEPTED, "on the same link");
