@@ -4,6 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use bytes::Bytes;
 use kew_engine::bus::{Awaited, BusOutcome};
@@ -21,12 +22,25 @@ use crate::{
 };
 
 /// How a broker is run.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct BrokerOptions {
     /// How its partition is run.
     pub partition: PartitionOptions,
     /// How much may be under way.
     pub admission: AdmissionLimits,
+    /// How long a stop waits for other machines to agree on the last commands, if they keep the log too. A log on one disk
+    /// does not have it.
+    pub stop_patience: Duration,
+}
+
+impl Default for BrokerOptions {
+    fn default() -> Self {
+        Self {
+            partition: PartitionOptions::default(),
+            admission: AdmissionLimits::default(),
+            stop_patience: Duration::from_secs(5),
+        }
+    }
 }
 
 /// A successful answer, with the bodies of its messages read.

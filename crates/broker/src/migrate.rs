@@ -326,7 +326,7 @@ impl Copying {
     /// Leaves the log as a stop does: with two snapshots of everything, and a mark.
     fn close(mut self) -> Result<Migrated, MigrateError> {
         self.snapshot()?;
-        self.log.beat();
+        self.log.beat(self.now.as_ms());
         self.log.run_commit()?;
         self.snapshot()?;
         self.log.mark();

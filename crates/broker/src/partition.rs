@@ -13,6 +13,7 @@ mod batch;
 mod bodies;
 mod evacuation;
 mod eviction;
+mod heartbeat;
 mod lanes;
 mod last_records;
 mod live;
@@ -34,13 +35,14 @@ mod upkeep;
 
 use kew_engine::{BodyLocation, Incarnation, Overview, State, Timestamp, Waste};
 use kew_log::{
-    BackupPlan, BeginBackupError, BootTime, Job, JobKind, JobOutcome, LogEnd, LogPosition,
+    BackupPlan, BeginBackupError, BootTime, Job, JobOutcome, LogEnd, LogPosition, LogState,
     OwnedLog, PinId,
 };
 use kew_planted::{Bug, is_planted};
 
 use self::evacuation::Evacuation;
 use self::eviction::Eviction;
+use self::heartbeat::Heartbeat;
 use self::lanes::Lanes;
 use self::last_records::LastRecords;
 pub(crate) use self::live::Live;
@@ -58,6 +60,9 @@ use self::stirred::{PassedOver, Stirred};
 pub use self::turn::TurnEnd;
 use crate::Moment;
 use crate::waiters::Waiters;
+
+/// For so long other machines may be silent before new commands are refused.
+const NO_QUORUM_MS: u64 = 2000;
 
 /// One partition: its state, its log, and the answers that wait.
 ///
@@ -98,6 +103,7 @@ pub struct Partition<T> {
     scrub: Scrubbing,
     /// When is read again: there was no file descriptor.
     reading_retry_at: Option<BootTime>,
+    heartbeat: Heartbeat,
     evacuation: Evacuation,
     eviction: Eviction,
     /// The commands that wait until something is read, and what is read.
@@ -124,10 +130,7 @@ impl<T> Partition<T> {
             return None;
         }
         let job = self.log.next_job();
-        if job
-            .as_ref()
-            .is_some_and(|job| job.kind() == JobKind::Commit)
-        {
+        if job.as_ref().is_some_and(|job| job.kind().is_commit()) {
             self.reads.commit_begins();
         }
         let job = job.or_else(|| self.evacuation.next_job());
@@ -186,14 +189,19 @@ impl<T> Partition<T> {
     /// Makes a commit that proves answers that only read, if none is to come.
     fn prove_reads(&mut self) {
         if !self.reads.is_empty() && self.log.durable() == self.log.end() {
-            self.log.beat();
+            self.beat();
         }
+    }
+
+    /// Stages a batch without entries. Returns false if there is no room, or if something is not durable yet.
+    fn beat(&mut self) -> bool {
+        self.log.beat(self.now.time.as_ms())
     }
 
     /// Makes a commit, if none is to come, which tells whether another process owns the log. Returns false if there is no
     /// room for it now.
     pub fn check_owner(&mut self) -> bool {
-        self.stopped || self.log.durable() < self.log.end() || self.log.beat()
+        self.stopped || self.log.durable() < self.log.end() || self.beat()
     }
 
     /// Hands out answers that only read, if no other process owns the log at this moment. It is later than their decisions:
@@ -213,6 +221,12 @@ impl<T> Partition<T> {
     pub fn stop(&mut self, replies: &mut Vec<(T, Reply)>) {
         self.stopped = true;
         self.abandon(replies);
+    }
+
+    /// Lets jobs come back soon that wait for other machines. Call [`stop`](Self::stop) before, unless the log has ended:
+    /// what such a job has done is unknown then.
+    pub fn stop_waiting_for_others(&mut self) {
+        self.log.stop();
     }
 
     /// Stops for good because the log has ended.
@@ -277,6 +291,20 @@ impl<T> Partition<T> {
     /// Whether the last turn had no room even for commands that free messages.
     pub fn is_without_room(&self) -> bool {
         self.is_without_room
+    }
+
+    /// Whether nothing has become durable for a while, because too few other machines answer.
+    pub fn is_without_quorum(&self) -> bool {
+        let at = self.quorum_missed_at();
+        at.is_some_and(|at| at.has_passed(self.now.boot))
+    }
+
+    /// When the partition counts as one without a quorum, if nothing changes.
+    fn quorum_missed_at(&self) -> Option<BootTime> {
+        match self.log.health().state {
+            LogState::NoQuorum { since } => Some(since.plus_ms(NO_QUORUM_MS)),
+            LogState::Ready | LogState::Full | LogState::Ended(_) => None,
+        }
     }
 
     /// Whether the partition has stopped for good.

@@ -20,7 +20,7 @@ mod workers;
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use kew_engine::Timestamp;
 use kew_log::{LogSource, Recovery};
@@ -35,6 +35,9 @@ use self::scrubber::Scrubber;
 use self::workers::Workers;
 use crate::metrics::Instruments;
 use crate::{BrokerOptions, ClockReading, Failure, Partition, PartitionOptions, StartError};
+
+/// For ever.
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// A partition that runs.
 pub(crate) struct Started {
@@ -62,6 +65,7 @@ pub(crate) fn start(
         secret,
         shared: Arc::clone(&shared),
         workers,
+        stop_patience: options.stop_patience,
         failed,
     };
     let scrubber = runner.start_scrub()?;
@@ -101,6 +105,8 @@ struct Runner {
     secret: [u8; 16],
     shared: Arc<Shared>,
     workers: Workers,
+    /// How long a stop waits for other machines.
+    stop_patience: Duration,
     failed: watch::Sender<Option<Failure>>,
 }
 

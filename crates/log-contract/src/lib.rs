@@ -12,6 +12,6 @@ mod promises;
 mod subject;
 
 pub use broken::Broken;
-pub use memory::{MemoryOptions, MemorySource, Mistake};
+pub use memory::{MemoryOptions, MemorySource, Mistake, Others};
 pub use promises::{Check, PROMISES, Promise, Stated};
 pub use subject::{MemorySubject, SegmentSubject, Subject};

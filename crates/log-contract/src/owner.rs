@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kew_log::{
-    BatchBuilder, BodyLocation, Job, JobKind, LiveBytes, LogPosition, LogSource, Need, OwnedLog,
+    BatchBuilder, BodyLocation, Job, LiveBytes, LogPosition, LogSource, Need, OwnedLog,
     PageContent, PageNumber, PlannedSnapshot, Recovery, Reservation, ReserveError, SnapshotContent,
 };
 
@@ -99,7 +99,7 @@ impl Owner {
     /// Runs one job other than a commit. Returns whether there was one.
     fn run_other(&mut self) -> Checked<bool> {
         self.take_jobs();
-        let is_other = |job: &Job| job.kind() != JobKind::Commit;
+        let is_other = |job: &Job| !job.kind().is_commit();
         let index = self.held.iter().position(is_other);
         index.map_or(Ok(false), |index| self.run(index).map(|()| true))
     }

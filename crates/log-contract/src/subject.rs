@@ -46,6 +46,7 @@ const SMALL_MEMORY: MemoryOptions = MemoryOptions {
     prepared_bytes: 16 << 10,
     room_bytes_min: 1 << 10,
     looks_when_reserving: false,
+    heartbeat_ms: None,
 };
 
 impl MemorySubject {

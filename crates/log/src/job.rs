@@ -62,8 +62,12 @@ pub(crate) struct OtherDone {
 /// The kind of a job, for drivers that run different kinds on different threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobKind {
-    /// Makes appended records durable. Answers wait for it.
+    /// Makes appended records durable, on this machine's disk. Answers wait for it.
     Commit,
+    /// Makes appended records durable with other machines, which can take long. Answers wait for it.
+    Agree,
+    /// Asks other machines to let this process own the log for longer, which can take long.
+    Renew,
     /// Prepares the next segment.
     Prepare,
     /// Writes a snapshot.
@@ -80,6 +84,18 @@ pub enum JobKind {
     Follow,
     /// Makes this process the owner of a log that was followed.
     Promote,
+}
+
+impl JobKind {
+    /// Whether it makes appended records durable.
+    pub const fn is_commit(self) -> bool {
+        matches!(self, Self::Commit | Self::Agree)
+    }
+
+    /// Whether it waits for other machines, and perhaps for long. [`OwnedLog::stop`](crate::OwnedLog::stop) ends that.
+    pub const fn waits_for_others(self) -> bool {
+        matches!(self, Self::Agree | Self::Renew)
+    }
 }
 
 impl Job {

@@ -91,7 +91,7 @@ impl Source {
     /// Writes a snapshot with new words.
     fn snapshot(&mut self, new: &[&str]) {
         self.words.words.extend(new.iter().map(|it| it.repeat(99)));
-        self.log.beat();
+        self.log.beat(0);
         self.jobs();
         let nothing = self.log.end()..self.log.end();
         self.log.snapshot(self.words.clone(), &nothing).unwrap();
@@ -249,7 +249,7 @@ fn a_stored_file_with_a_damaged_page_is_not_used_again() {
     let (name, _) = name.rsplit_once('-').unwrap();
     fs::rename(&stored, format!("{name}-{crc:08x}")).unwrap();
     // Nothing that the plan has of these files is new.
-    source.log.beat();
+    source.log.beat(0);
     source.jobs();
     let taken = place.take().unwrap();
     assert!(taken.copied_bytes > 0);

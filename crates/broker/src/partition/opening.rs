@@ -13,6 +13,7 @@ use thiserror::Error;
 use super::batch::{Batch, Writing};
 use super::evacuation::Evacuation;
 use super::eviction::Eviction;
+use super::heartbeat::Heartbeat;
 use super::lanes::Lanes;
 use super::last_records::LastRecords;
 use super::loads::Loads;
@@ -135,6 +136,7 @@ impl<T> Partition<T> {
         let mut partition = Self {
             state: replayed.state,
             reads: Reads::new(log.owned_until()),
+            heartbeat: Heartbeat::new(log.limits().heartbeat_ms, log.end()),
             log,
             waiters: Waiters::new(),
             stirred: Vec::new(),
@@ -185,7 +187,7 @@ impl<T> Partition<T> {
         wall: Timestamp,
     ) -> Result<(), OpenPartitionError> {
         let (mut partition, _) = Self::open(storage, options, entropy, secret, wall)?;
-        partition.log.beat();
+        partition.beat();
         partition.commit()?;
         partition.snapshot();
         partition.run_jobs()?;

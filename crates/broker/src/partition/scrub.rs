@@ -420,7 +420,7 @@ impl<T> Partition<T> {
         }
         if self.log.snapshots().last == Some(self.log.end()) {
             // The second one must be another one. What the beat needs is room in the segment.
-            self.log.beat();
+            self.beat();
         } else {
             self.begin_snapshot();
         }

@@ -24,6 +24,9 @@ impl<T> Partition<T> {
             self.reading_retry_at = None;
         }
         self.avoid_damage();
+        if self.heartbeat.is_due(now, &*self.log) {
+            self.beat();
+        }
         if !is_idle {
             self.active_at = now;
             self.is_marked = false;
@@ -59,6 +62,12 @@ impl<T> Partition<T> {
         self.reading_retry_at.get_or_insert(at);
     }
 
+    /// When it is to be found out that too few other machines answer. Once that is known, the log says when it changes.
+    fn next_look_for_quorum(&self) -> Option<BootTime> {
+        self.quorum_missed_at()
+            .filter(|at| !at.has_passed(self.now.boot))
+    }
+
     fn mark_at(&self) -> BootTime {
         self.active_at.plus_ms(IDLE_BEFORE_MARK_MS)
     }
@@ -82,6 +91,8 @@ impl<T> Partition<T> {
         let busy = is_busy.then_some(self.now.boot);
         let all = [
             mark,
+            self.heartbeat.next(&*self.log),
+            self.next_look_for_quorum(),
             self.loads.rests.retry_at(),
             is_rest_over.then_some(self.now.boot),
             self.log.next_wake(),

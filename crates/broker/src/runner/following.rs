@@ -10,7 +10,7 @@ use kew_log::{Epoch, JobOutcome, LogEnd, Progress};
 
 use super::mailbox::{Mailbox, Ticket};
 use super::workers::WorkerGone;
-use super::{Runner, wall};
+use super::{DAY, Runner, wall};
 use crate::broker::lock;
 use crate::follower::{Follower, Owned};
 use crate::{Failure, OpenPartitionError, Partition};
@@ -20,8 +20,6 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long a log rests that has ended for its follower, before it is followed anew.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-
-const DAY: Duration = Duration::from_secs(86_400);
 
 /// Why a log is not followed any more.
 enum Left {
@@ -140,11 +138,10 @@ impl Runner {
         if worker_is_gone {
             return Err(self.without_worker());
         }
-        let outcomes = outcomes.into_iter().map(|(opening, outcome)| {
-            self.workers.take_back(opening);
-            outcome
-        });
-        Ok(outcomes.collect())
+        let outcomes = outcomes.into_iter();
+        Ok(outcomes
+            .map(|returned| self.workers.take_back(returned))
+            .collect())
     }
 
     fn is_to_stop(&self) -> bool {

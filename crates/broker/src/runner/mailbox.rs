@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kew_engine::Command;
-use kew_log::{Epoch, JobOutcome};
+use kew_log::{Epoch, JobKind, JobOutcome};
 use tokio::sync::oneshot;
 
 use crate::answers::Asker;
@@ -34,7 +34,7 @@ pub(super) struct Mailbox {
     pub(super) admission: Admission,
     /// The runner takes them out before each turn.
     pub(super) commands: Vec<(Source, Ticket, Command)>,
-    pub(super) outcomes: Vec<(Opening, JobOutcome)>,
+    pub(super) outcomes: Vec<Returned>,
     /// The epoch with which the log is to be owned, once it is followed.
     pub(super) promotion: Option<Epoch>,
     /// A request for metrics. There is one reader at a time.
@@ -55,10 +55,21 @@ pub(super) struct Mailbox {
     pub(super) opening: Opening,
 }
 
+/// A job of another thread that is done.
+#[derive(Debug)]
+pub(super) struct Returned {
+    /// The opening of the log that it is of.
+    pub(super) of: Opening,
+    pub(super) kind: JobKind,
+    pub(super) outcome: JobOutcome,
+}
+
 /// Whether commands are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Door {
     Open,
+    /// Nothing becomes durable, because too few other machines answer. Requests are carried out all the same.
+    NoQuorum,
     /// Another process owns the log, which is followed.
     NotOwner,
     /// The runner has ended.
@@ -76,9 +87,14 @@ impl Opening {
 }
 
 impl Mailbox {
-    /// Whether commands and requests are taken.
+    /// Whether commands are taken.
     fn is_open(&self) -> bool {
         !self.stop && self.door == Door::Open
+    }
+
+    /// Whether requests are taken that change nothing in the log.
+    fn takes_requests(&self) -> bool {
+        !self.stop && matches!(self.door, Door::Open | Door::NoQuorum)
     }
 }
 
@@ -89,6 +105,8 @@ pub enum Standing {
     Ready,
     /// Its disk is full: it carries out commands that free messages.
     Full,
+    /// Too few of the machines answer that keep its log: it carries out no commands.
+    NoQuorum,
     /// Another process owns its log, which it follows.
     Following,
     /// It has stopped, or is about to.
@@ -97,13 +115,20 @@ pub enum Standing {
 
 impl Standing {
     /// All of them.
-    pub(crate) const ALL: [Self; 4] = [Self::Ready, Self::Full, Self::Following, Self::Stopped];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Ready,
+        Self::Full,
+        Self::NoQuorum,
+        Self::Following,
+        Self::Stopped,
+    ];
 
     /// As metrics show it.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Ready => "ready",
             Self::Full => "full",
+            Self::NoQuorum => "no_quorum",
             Self::Following => "following",
             Self::Stopped => "stopped",
         }
@@ -207,12 +232,29 @@ impl Shared {
 
     #[cold]
     fn rejection_at_door(&self, mailbox: &Mailbox) -> Rejection {
-        if mailbox.door == Door::NotOwner && !mailbox.stop {
-            self.instruments.refused_not_owner.increment();
-            return Rejection::NotOwner;
+        let (refused, rejection) = match mailbox.door {
+            Door::NotOwner if !mailbox.stop => {
+                (&self.instruments.refused_not_owner, Rejection::NotOwner)
+            }
+            Door::NoQuorum if !mailbox.stop => (&self.instruments.refused_busy, Rejection::Busy),
+            Door::Open | Door::NotOwner | Door::NoQuorum | Door::Stopped => {
+                (&self.instruments.refused_stopped, Rejection::Stopped)
+            }
+        };
+        refused.increment();
+        rejection
+    }
+
+    /// Notes whether enough of the machines answer that keep the log.
+    pub(super) fn note_quorum(&self, is_missing: bool) {
+        let (from, to) = match is_missing {
+            true => (Door::Open, Door::NoQuorum),
+            false => (Door::NoQuorum, Door::Open),
+        };
+        let mut mailbox = lock(&self.mailbox);
+        if mailbox.door == from {
+            mailbox.door = to;
         }
-        self.instruments.refused_stopped.increment();
-        Rejection::Stopped
     }
 
     /// From now on commands and requests are taken.
@@ -252,7 +294,7 @@ impl Shared {
     /// Makes the runner read a slice for metrics. An earlier request is not answered any more.
     pub(crate) fn request_slice(&self, request: SliceRequest) {
         let mut mailbox = lock(&self.mailbox);
-        if mailbox.is_open() {
+        if mailbox.takes_requests() {
             mailbox.slice = Some(request);
             self.wake(mailbox);
         }
@@ -261,7 +303,7 @@ impl Shared {
     /// Makes the runner carry out a request about a backup. A runner that has stopped, or follows, drops it.
     pub(crate) fn request_backup(&self, request: BackupRequest) {
         let mut mailbox = lock(&self.mailbox);
-        if mailbox.is_open() {
+        if mailbox.takes_requests() {
             mailbox.backups.push(request);
             self.wake(mailbox);
         }
@@ -271,7 +313,7 @@ impl Shared {
     pub(crate) fn request_scrub_report(&self, of: ReportOf) -> oneshot::Receiver<ScrubReport> {
         let (sender, answer) = oneshot::channel();
         let mut mailbox = lock(&self.mailbox);
-        if mailbox.is_open() {
+        if mailbox.takes_requests() {
             mailbox.scrub_reports.push((of, sender));
             self.wake(mailbox);
         }
@@ -291,6 +333,7 @@ impl Shared {
             _ if mailbox.stop => Standing::Stopped,
             Door::Stopped => Standing::Stopped,
             Door::NotOwner => Standing::Following,
+            Door::NoQuorum => Standing::NoQuorum,
             Door::Open if self.out_of_space.load(Ordering::Relaxed) => Standing::Full,
             Door::Open => Standing::Ready,
         };

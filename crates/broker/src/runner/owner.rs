@@ -1,17 +1,17 @@
 //! A runner as the owner of a log: it drives a partition.
 
 use std::mem;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use kew_engine::Command;
-use kew_log::{BootTime, Epoch, JobKind, JobOutcome, LogEnd};
+use kew_log::{BootTime, Epoch, Job, JobKind, JobOutcome, LogEnd};
 
 use super::mailbox::{Door, Mailbox, ReportOf, Ticket};
 use super::scrubber::Scrubber;
 use super::space::ToldSpace;
 use super::workers::WorkerGone;
-use super::{Runner, read_clocks};
+use super::{DAY, Runner, read_clocks};
 use crate::answers::HandOut;
 use crate::broker::lock;
 use crate::overview::slice_of;
@@ -43,6 +43,8 @@ pub(super) struct Owner<'a> {
     checked_for: Option<Epoch>,
     /// When to look again which queues are in use only because receivers wait.
     use_due_at: BootTime,
+    /// Until when a stop waits for other machines. `None` before the first wait after the stop.
+    stop_by: Option<Instant>,
 }
 
 impl<'a> Owner<'a> {
@@ -74,6 +76,7 @@ impl<'a> Owner<'a> {
             told_space: ToldSpace::default(),
             checked_for: None,
             use_due_at: BootTime::ZERO,
+            stop_by: None,
         }
     }
 
@@ -216,9 +219,7 @@ impl<'a> Owner<'a> {
         let mut on_disk = Duration::ZERO;
         while let Some(job) = self.partition.next_job() {
             if job.kind() != JobKind::Commit {
-                if let Err(WorkerGone) = self.runner.workers.send(job) {
-                    self.fail_for_want_of_a_worker();
-                }
+                self.hand_over(job);
                 continue;
             }
             let (size_bytes, began) = (job.commit_size_bytes(), Instant::now());
@@ -234,6 +235,13 @@ impl<'a> Owner<'a> {
             self.runner.workers.free(waste);
         }
         on_disk
+    }
+
+    /// Hands a job to another thread.
+    fn hand_over(&mut self, job: Job) {
+        if let Err(WorkerGone) = self.runner.workers.send(job) {
+            self.fail_for_want_of_a_worker();
+        }
     }
 
     fn fail_for_want_of_a_worker(&mut self) {
@@ -335,8 +343,8 @@ impl<'a> Owner<'a> {
         // Most turns follow no background job, and need no clock here.
         if !outcomes.is_empty() {
             let began = Instant::now();
-            for (opening, outcome) in outcomes {
-                self.runner.workers.take_back(opening);
+            for returned in outcomes {
+                let outcome = self.runner.workers.take_back(returned);
                 self.complete(outcome);
             }
             self.completing += began.elapsed();
@@ -348,18 +356,17 @@ impl<'a> Owner<'a> {
 
     /// The longest time to wait for mail.
     fn timeout(&mut self) -> Duration {
-        let day = Duration::from_secs(86_400);
         let use_due = (self.runner.shared.watchers.count() > 0).then_some(self.use_due_at);
         let scrub = self.scrubber.as_ref();
         let scrub_due = scrub.and_then(|_| self.partition.next_scrub_at());
         let due = self.partition.next_wake().or_at(use_due).or_at(scrub_due);
         if due == Due::default() {
-            return day;
+            return DAY;
         }
         let now = self.clock.now(read_clocks());
         // At least a little, so that a clock that is being slewed back cannot spin here.
         let least = Duration::from_millis(1);
-        due.wait(now).map_or(day, |wait| wait.clamp(least, day))
+        due.wait(now).map_or(DAY, |wait| wait.clamp(least, DAY))
     }
 
     /// Answers the commands that are left, writes a snapshot, and ends.
@@ -384,6 +391,7 @@ impl<'a> Owner<'a> {
         shared.close_door(Door::Stopped, &mut self.mail);
         self.reject_unserved();
         self.end_scrub();
+        self.partition.stop_waiting_for_others();
     }
 
     /// Leaves the partition to its new owner. Every command gets an answer, and every receiver looks again.
@@ -391,6 +399,7 @@ impl<'a> Owner<'a> {
         self.reject_unserved();
         self.runner.shared.watchers.wake_all();
         self.end_scrub();
+        self.partition.stop_waiting_for_others();
         self.runner.workers.free(self.partition);
         tracing::info!("the partition follows its log");
     }
@@ -413,10 +422,14 @@ impl<'a> Owner<'a> {
         }
     }
 
-    /// Carries out all jobs on this thread.
+    /// Carries out all jobs, on this thread unless they wait for other machines.
     fn drain_jobs(&mut self) {
         loop {
             while let Some(job) = self.partition.next_job() {
+                if job.kind().waits_for_others() {
+                    self.hand_over(job);
+                    continue;
+                }
                 let outcome = job.run();
                 self.complete(outcome);
             }
@@ -438,12 +451,34 @@ impl<'a> Owner<'a> {
             && mailbox.scrubbed.is_none()
             && mailbox.scrub_reports.is_empty()
         {
-            mailbox.runner_waits = true;
-            mailbox = shared
-                .mail
-                .wait(mailbox)
-                .unwrap_or_else(PoisonError::into_inner);
+            let Some(patience) = self.patience(mailbox.stop) else {
+                drop(mailbox);
+                self.give_up_waiting();
+                return;
+            };
+            mailbox = shared.wait_for_mail(mailbox, patience);
         }
         self.take_outcomes(mailbox);
+    }
+
+    /// For how long the runner waits for jobs now. `None` if it is to stop, and other machines have had their time.
+    fn patience(&mut self, is_to_stop: bool) -> Option<Duration> {
+        if !is_to_stop || !self.runner.workers.wait_for_others() {
+            return Some(DAY);
+        }
+        let now = Instant::now();
+        let patience = self.runner.stop_patience;
+        let left = (*self.stop_by.get_or_insert(now + patience)).saturating_duration_since(now);
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// Stops without the other machines.
+    fn give_up_waiting(&mut self) {
+        tracing::warn!(
+            "other machines have not agreed in time: the partition stops, and it is unknown whether the last commands were \
+             carried out"
+        );
+        self.partition.stop(&mut self.replies);
+        self.partition.stop_waiting_for_others();
     }
 }

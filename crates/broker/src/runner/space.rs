@@ -1,4 +1,4 @@
-//! What the runner reports about space on the disk: log lines, and whether the server is ready.
+//! What the runner reports about space on the disk and about other machines: log lines, and whether the server is ready.
 
 use std::sync::atomic::Ordering;
 
@@ -11,11 +11,35 @@ pub(super) struct ToldSpace {
     was_out_of_space: bool,
     was_without_room: bool,
     was_without_snapshot: bool,
+    was_without_quorum: bool,
 }
 
 impl ToldSpace {
-    /// Updates readiness and logs a line when the disk becomes full, and when it has space again.
+    /// Updates readiness and logs a line when something is missing, and when it is there again.
     pub(super) fn tell(&mut self, partition: &Partition<Ticket>, shared: &Shared) {
+        self.tell_quorum(partition, shared);
+        self.tell_space(partition, shared);
+    }
+
+    fn tell_quorum(&mut self, partition: &Partition<Ticket>, shared: &Shared) {
+        let is_without_quorum = partition.is_without_quorum();
+        if is_without_quorum == self.was_without_quorum {
+            return;
+        }
+        self.was_without_quorum = is_without_quorum;
+        shared.note_quorum(is_without_quorum);
+        if is_without_quorum {
+            tracing::error!(
+                "too few of the machines answer that keep the log: no requests are carried out"
+            );
+        } else {
+            tracing::info!("enough of the machines answer again that keep the log");
+            // Receivers that were refused look again.
+            shared.watchers.wake_all();
+        }
+    }
+
+    fn tell_space(&mut self, partition: &Partition<Ticket>, shared: &Shared) {
         let snapshot_error = partition.log().snapshots().failed;
         let is_without_snapshot = snapshot_error.is_some();
         if let Some(error) = snapshot_error

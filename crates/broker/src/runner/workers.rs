@@ -2,13 +2,13 @@
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, mpsc};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use kew_log::{Job, JobKind};
+use kew_log::{Job, JobKind, JobOutcome};
 
 use super::last_will::TellIfGone;
-use super::mailbox::{Opening, Shared};
+use super::mailbox::{Opening, Returned, Shared};
 use super::spawn;
 use crate::StartError;
 use crate::broker::lock;
@@ -24,10 +24,21 @@ pub(super) struct Workers {
     snapshot_jobs: mpsc::Sender<Work>,
     /// For the threads that read what commands wait for.
     load_jobs: mpsc::Sender<Work>,
+    /// For jobs that wait for other machines: each kind has a thread, once there is such a job.
+    agree: Option<OwnThread>,
+    renew: Option<OwnThread>,
+    shared: Arc<Shared>,
     /// The opening of the log that jobs are of.
     opening: Opening,
-    /// How many jobs of it are out.
+    /// How many jobs of it are out, and how many of them wait for other machines.
     out: usize,
+    out_for_others: usize,
+}
+
+/// A thread with one kind of jobs. It is joined when this is dropped.
+struct OwnThread {
+    jobs: Option<mpsc::Sender<Work>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 /// What another thread does.
@@ -58,8 +69,12 @@ impl Workers {
             segment_jobs,
             snapshot_jobs,
             load_jobs,
+            agree: None,
+            renew: None,
+            shared: Arc::clone(shared),
             opening: Opening::default(),
             out: 0,
+            out_for_others: 0,
         };
         Ok((workers, threads))
     }
@@ -82,8 +97,11 @@ impl Workers {
 
     /// Hands a job to the thread for its kind.
     pub(super) fn send(&mut self, job: Job) -> Result<(), WorkerGone> {
+        let waits_for_others = job.kind().waits_for_others();
         let worker = match job.kind() {
-            // The runner itself commits, and a follower makes loads of its jobs.
+            JobKind::Agree => OwnThread::of(&mut self.agree, "kew-agree", &self.shared)?,
+            JobKind::Renew => OwnThread::of(&mut self.renew, "kew-renew", &self.shared)?,
+            // The runner itself commits.
             JobKind::Commit
             | JobKind::Prepare
             | JobKind::Retire
@@ -96,17 +114,26 @@ impl Workers {
         let sent = worker.send(Work::Job(self.opening, job));
         sent.map_err(|_| WorkerGone)?;
         self.out += 1;
+        self.out_for_others += usize::from(waits_for_others);
         Ok(())
     }
 
-    /// Notes that a job is back.
+    /// Takes the outcome of a job that is back.
     ///
     /// # Panics
     ///
     /// If it is of another opening.
-    pub(super) fn take_back(&mut self, of: Opening) {
+    pub(super) fn take_back(&mut self, returned: Returned) -> JobOutcome {
+        let Returned { of, kind, outcome } = returned;
         assert_eq!(of, self.opening, "a job outlived its opening of the log");
         self.out -= 1;
+        self.out_for_others -= usize::from(kind.waits_for_others());
+        outcome
+    }
+
+    /// Whether jobs are out that wait for other machines.
+    pub(super) fn wait_for_others(&self) -> bool {
+        self.out_for_others > 0
     }
 
     /// Whether jobs are out.
@@ -118,6 +145,43 @@ impl Workers {
     pub(super) fn free(&self, gone: impl Any + Send) {
         // A thread that is gone is noticed with its next job.
         let _ = self.snapshot_jobs.send(Work::Free(Box::new(gone)));
+    }
+}
+
+impl OwnThread {
+    /// The thread, which the first job starts.
+    fn of<'a>(
+        this: &'a mut Option<Self>,
+        name: &str,
+        shared: &Arc<Shared>,
+    ) -> Result<&'a mpsc::Sender<Work>, WorkerGone> {
+        if this.is_none() {
+            let (jobs, work_of) = mpsc::channel();
+            let (jobs_of, shared) = (Mutex::new(work_of), Arc::clone(shared));
+            let thread = spawn(name, move || work(&jobs_of, &shared));
+            let thread =
+                thread.inspect_err(|error| tracing::error!(%error, "cannot start a thread"));
+            *this = Some(Self {
+                jobs: Some(jobs),
+                thread: Some(thread.map_err(|_| WorkerGone)?),
+            });
+        }
+        this.as_ref()
+            .and_then(|it| it.jobs.as_ref())
+            .ok_or(WorkerGone)
+    }
+}
+
+impl Drop for OwnThread {
+    fn drop(&mut self) {
+        self.jobs = None;
+        // After a panic nothing has let its job come back.
+        if let Some(thread) = self.thread.take()
+            && !thread::panicking()
+        {
+            // How it has ended was told by itself.
+            let _ = thread.join();
+        }
     }
 }
 
@@ -137,14 +201,20 @@ fn work(all: &Mutex<mpsc::Receiver<Work>>, shared: &Shared) {
                 continue;
             }
         };
-        let (kind, began) = (job.kind(), Instant::now());
+        let (kind, size_bytes, began) = (job.kind(), job.commit_size_bytes(), Instant::now());
         let outcome = job.run();
+        let (took, instruments) = (began.elapsed(), &shared.instruments);
         if kind == JobKind::Snapshot {
-            let instruments = &shared.instruments;
-            instruments.note_snapshot(began.elapsed(), outcome.is_ok());
+            instruments.note_snapshot(took, outcome.is_ok());
+        } else if kind == JobKind::Agree && outcome.is_ok() {
+            instruments.note_commit(took, size_bytes);
         }
         let mut mailbox = lock(&shared.mailbox);
-        mailbox.outcomes.push((opening, outcome));
+        mailbox.outcomes.push(Returned {
+            of: opening,
+            kind,
+            outcome,
+        });
         shared.wake(mailbox);
     }
 }

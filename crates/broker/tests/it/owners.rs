@@ -1,6 +1,7 @@
 //! A log that changes hands: what its owner answers when another one begins, and how it becomes the owner again.
 
 mod on_disk;
+mod others;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -156,6 +156,8 @@ impl LocalLog for MemoryLog {
         self.check_ended()?;
         match outcome.take_other::<Done, LogEnd>() {
             Some(Ok(Done::Committed(end))) => self.committed(end),
+            // The owner has ended, and takes no outcome.
+            Some(Ok(Done::GivenUp)) => {}
             Some(Ok(Done::Prepared(size_bytes))) => self.prepared(size_bytes),
             Some(Ok(Done::Snapshot(snapshot))) => self.snapshot_written(snapshot),
             Some(Ok(Done::Retired)) => self.snapshots.is_retiring = false,

@@ -7,6 +7,7 @@ mod followed;
 mod kept;
 mod local;
 mod mistake;
+mod others;
 mod owned;
 mod snapshot;
 
@@ -19,6 +20,7 @@ use kew_log::{FollowedLog, LogEnd, LogId, LogSource, PageChoice};
 use self::followed::MemoryFollower;
 use self::kept::Kept;
 pub use self::mistake::Mistake;
+pub use self::others::Others;
 
 /// Sizes of a log in memory.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +33,8 @@ pub struct MemoryOptions {
     pub room_bytes_min: u64,
     /// A reservation looks whether another owner has begun. Otherwise only jobs do.
     pub looks_when_reserving: bool,
+    /// Commits wait for [other machines](Others), and an idle owner beats this often.
+    pub heartbeat_ms: Option<u64>,
 }
 
 impl Default for MemoryOptions {
@@ -40,6 +44,7 @@ impl Default for MemoryOptions {
             prepared_bytes: 4 << 20,
             room_bytes_min: 192 << 10,
             looks_when_reserving: false,
+            heartbeat_ms: None,
         }
     }
 }
@@ -52,6 +57,7 @@ pub struct MemorySource(Arc<Shared>);
 struct Shared {
     kept: Mutex<Kept>,
     options: MemoryOptions,
+    others: Others,
     mistake: Option<Mistake>,
     /// How many jobs have run, for a mistake.
     runs: AtomicU64,
@@ -68,10 +74,16 @@ impl MemorySource {
         Self::with(options, Some(mistake))
     }
 
+    /// The other machines that commits wait for.
+    pub fn others(&self) -> &Others {
+        &self.0.others
+    }
+
     fn with(options: MemoryOptions, mistake: Option<Mistake>) -> Self {
         Self(Arc::new(Shared {
             kept: Mutex::default(),
             options,
+            others: Others::default(),
             mistake,
             runs: AtomicU64::default(),
         }))

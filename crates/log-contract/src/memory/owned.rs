@@ -56,6 +56,8 @@ pub(super) enum Preparing {
 /// What a job of the owner has done.
 pub(super) enum Done {
     Committed(LogPosition),
+    /// The owner has stopped before other machines answered.
+    GivenUp,
     Prepared(u64),
     Snapshot(Arc<Snapshot>),
     Retired,
@@ -131,7 +133,11 @@ impl MemoryLog {
         let size_bytes = sizes.sum();
         let (shared, epoch, end) = (Arc::clone(&self.shared), self.epoch, self.end);
         let runs = shared.runs.load(Ordering::Relaxed);
-        Some(Job::other(JobKind::Commit, size_bytes, move |_| {
+        let (kind, stops) = (self.commit_kind(), shared.others.stops());
+        Some(Job::other(kind, size_bytes, move |_| {
+            if kind == JobKind::Agree && !shared.others.wait(stops) {
+                return Ok(Done::GivenUp);
+            }
             let is_late = shared.runs.fetch_add(1, Ordering::Relaxed) != runs;
             let is_late = is_late && shared.makes(Mistake::OrderCounts);
             if is_late || shared.makes(Mistake::HalfBatch) {
@@ -151,6 +157,13 @@ impl MemoryLog {
             kept.put(batches);
             Ok::<_, LogEnd>(Done::Committed(end))
         }))
+    }
+
+    fn commit_kind(&self) -> JobKind {
+        match self.shared.options.heartbeat_ms {
+            Some(_) => JobKind::Agree,
+            None => JobKind::Commit,
+        }
     }
 
     pub(super) fn committed(&mut self, end: LogPosition) {
@@ -199,6 +212,7 @@ impl OwnedLog for MemoryLog {
     fn limits(&self) -> LogLimits {
         LogLimits {
             batch_size_bytes_max: self.batch_size_bytes_max(),
+            heartbeat_ms: self.shared.options.heartbeat_ms,
             full: None,
         }
     }
@@ -238,12 +252,14 @@ impl OwnedLog for MemoryLog {
         Ok(self.end)
     }
 
-    fn beat(&mut self) -> bool {
+    fn beat(&mut self, time_ms: u64) -> bool {
         let left = self.prepared.as_u64().saturating_sub(self.end.as_u64());
         let has_room = left >= BEAT_SIZE_BYTES;
         let is_due = self.ended.is_none() && self.durable() == self.end && has_room;
         if is_due {
-            self.stage(BatchBuilder::with_capacity(self.end, 0));
+            let mut beat = BatchBuilder::with_capacity(self.end, 0);
+            beat.set_time_ms(time_ms);
+            self.stage(beat);
             if self.makes(Mistake::BeatLeftOut) {
                 self.staged.clear();
                 self.is_mark_staged = true;
@@ -275,11 +291,16 @@ impl OwnedLog for MemoryLog {
 
     fn health(&self) -> LogHealth {
         LogHealth {
-            state: match &self.ended {
-                Some(end) => LogState::Ended(end.clone()),
-                None => LogState::Ready,
+            state: match (&self.ended, self.shared.others.silent_since()) {
+                (Some(end), _) => LogState::Ended(end.clone()),
+                (None, Some(since)) => LogState::NoQuorum { since },
+                (None, None) => LogState::Ready,
             },
             is_short_of_descriptors: false,
         }
+    }
+
+    fn stop(&mut self) {
+        self.shared.others.stop();
     }
 }

@@ -1,6 +1,6 @@
 //! What becomes durable, and when.
 
-use kew_log::{BatchBuilder, JobKind, LogPosition, LogState, Need};
+use kew_log::{BatchBuilder, LogPosition, LogState, Need};
 
 use super::Make;
 use crate::Subject;
@@ -78,10 +78,7 @@ pub(super) fn durable_is_followed(make: Make<'_>) -> Checked {
         owner.take_jobs();
         // It is staged while the commit of the one before is out.
         owner.send(3)?;
-        let commit = owner
-            .held
-            .iter()
-            .position(|job| job.kind() == JobKind::Commit);
+        let commit = owner.held.iter().position(|job| job.kind().is_commit());
         let commit = commit.ok_or_else(|| Broken::new("nothing commits a batch"))?;
         owner.run(commit)?;
         let durable = owner.log.durable();
@@ -118,7 +115,7 @@ pub(super) fn only_complete_moves_durable(make: Make<'_>) -> Checked {
             hold!(now >= last, "durable moves back from {last} to {now}");
             last = now;
         }
-        owner.log.beat();
+        owner.log.beat(0);
         let staged = owner.log.durable();
         hold!(
             staged < owner.log.end(),
@@ -160,7 +157,7 @@ pub(super) fn batches_and_beats_move_end(make: Make<'_>) -> Checked {
             "a mark moves durable"
         );
         owner.room(Need::grow(0))?;
-        hold!(owner.log.beat(), "a log at rest stages no beat");
+        hold!(owner.log.beat(0), "a log at rest stages no beat");
         hold!(owner.log.end() > sent, "a beat does not move the end");
         owner.settle()?;
     }
@@ -199,7 +196,7 @@ pub(super) fn one_commit_is_out(make: Make<'_>) -> Checked {
 
 fn commits(owner: &Owner) -> usize {
     let held = owner.held.iter();
-    held.filter(|job| job.kind() == JobKind::Commit).count()
+    held.filter(|job| job.kind().is_commit()).count()
 }
 
 /// Times never go back; `seen().time_ms` is that of the last batch or beat.
@@ -211,18 +208,21 @@ pub(super) fn times_never_go_back(make: Make<'_>) -> Checked {
         owner.send(1)?;
     }
     owner.settle()?;
-    owner.room(Need::grow(0))?;
-    hold!(owner.log.beat(), "a log at rest stages no beat");
-    owner.settle()?;
+    for time_ms in [0, 300, 250] {
+        owner.room(Need::grow(0))?;
+        hold!(owner.log.beat(time_ms), "a log at rest stages no beat");
+        owner.settle()?;
+    }
     let end = owner.log.end();
     subject.restart(1);
-    let mut next = check_times(&*subject, &[100, 100, 200, 200], end)?;
+    let expected = [100, 100, 200, 200, 300, 300, 300];
+    let mut next = check_times(&*subject, &expected[..6], end)?;
     next.time_ms = 7;
     next.send(1)?;
     next.settle()?;
     let end = next.log.end();
     subject.restart(2);
-    check_times(&*subject, &[100, 100, 200, 200, 200], end)?;
+    check_times(&*subject, &expected, end)?;
     Ok(())
 }
 
@@ -240,10 +240,10 @@ fn check_times(subject: &dyn Subject, expected: &[u64], end: LogPosition) -> Che
         "the log is followed up to {}, and ended at {end}",
         seen.end
     );
-    hold!(seen.time_ms == 200, "the last time is {}", seen.time_ms);
+    hold!(seen.time_ms == 300, "the last time is {}", seen.time_ms);
     follower.promote(seen.epoch.next())??;
     let owner = Owner::of(follower);
     let time_ms = owner.recovery.time_ms;
-    hold!(time_ms == 200, "an owner begins at {time_ms}");
+    hold!(time_ms == 300, "an owner begins at {time_ms}");
     Ok(owner)
 }

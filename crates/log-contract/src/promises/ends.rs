@@ -30,7 +30,7 @@ pub(super) fn nothing_follows_an_end(make: Make<'_>) -> Checked {
         "there is room after an end: {room:?}"
     );
     hold!(
-        !owner.log.beat() && !owner.log.mark(),
+        !owner.log.beat(0) && !owner.log.mark(),
         "something is staged after an end"
     );
     let again = owner.log.complete(Job::load(|| ()).run());

@@ -186,7 +186,7 @@ pub const PROMISES: [Promise; 24] = [
     not_yet(
         22,
         "owners_do_not_overlap",
-        "`owned_until` is not built (A7), and leases come with the model (B7)",
+        "leases come with the model (B7)",
     ),
     by(
         23,

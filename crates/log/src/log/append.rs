@@ -63,15 +63,15 @@ impl SegmentLog {
     }
 
     /// Stages a batch without entries, so that the log's end moves and a snapshot there differs from the last
-    /// one. Returns whether it did. It does nothing if the segment has no room.
+    /// one. Returns whether it did. It does nothing if the segment has no room. Its time is never before the last one.
     ///
     /// A segment is freed only when two snapshots lie behind it.
-    pub fn beat(&mut self) -> bool {
+    pub fn beat(&mut self, time_ms: u64) -> bool {
         let free_bytes = self.active.limit().as_u64() - self.end.as_u64();
         let has_room = free_bytes >= BEAT_RECORD_SIZE + ROLL_RECORD_SIZE;
         let is_due = self.ended.is_none() && self.durable == self.end && has_room;
         if is_due {
-            self.stage_batch(vec![0; RECORD_HEADER_SIZE], self.time_ms);
+            self.stage_batch(vec![0; RECORD_HEADER_SIZE], time_ms);
         }
         is_due
     }

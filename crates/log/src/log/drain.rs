@@ -124,6 +124,8 @@ impl SegmentLog {
     pub fn limits(&self) -> LogLimits {
         LogLimits {
             batch_size_bytes_max: BATCH_SIZE_BYTES_MAX,
+            // The directory is locked, and an idle disk rests.
+            heartbeat_ms: None,
             full: self.is_draining().then(|| self.full_limits()),
         }
     }

@@ -96,8 +96,8 @@ impl OwnedLog for SegmentLog {
         self.append(at, batch)
     }
 
-    fn beat(&mut self) -> bool {
-        self.beat()
+    fn beat(&mut self, time_ms: u64) -> bool {
+        self.beat(time_ms)
     }
 
     fn mark(&mut self) -> bool {
@@ -116,6 +116,9 @@ impl OwnedLog for SegmentLog {
     fn health(&self) -> LogHealth {
         self.health()
     }
+
+    /// No job waits for another machine.
+    fn stop(&mut self) {}
 }
 
 impl LogFiles for SegmentLog {

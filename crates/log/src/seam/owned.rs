@@ -20,9 +20,10 @@ pub trait OwnedLog: LocalLog {
     /// [`durable`](LocalLog::durable) has reached that position. An empty batch leaves no trace.
     fn append(&mut self, at: Reservation, batch: BatchBuilder) -> Result<LogPosition, AppendError>;
 
-    /// Stages a batch without entries, so that the log's end moves and a snapshot there differs from the last one.
-    /// Returns whether it did. It does nothing if there is no room, or if something is not durable yet.
-    fn beat(&mut self) -> bool;
+    /// Stages a batch without entries, which has this time, or the log's last one if that is later. So the log's end moves,
+    /// and a snapshot there differs from the last one. Returns whether it did. It does nothing if there is no room, or if
+    /// something is not durable yet.
+    fn beat(&mut self, time_ms: u64) -> bool;
 
     /// Stages a mark, which lets a start know that everything before it was durable. Returns whether it did. It does
     /// nothing while a record is not durable yet, or if nothing was appended since the last mark.
@@ -37,6 +38,10 @@ pub trait OwnedLog: LocalLog {
 
     /// How the log is.
     fn health(&self) -> LogHealth;
+
+    /// The owner is about to end: jobs that wait for other machines come back soon. What they have done is unknown then, and
+    /// the owner takes none of their outcomes.
+    fn stop(&mut self);
 }
 
 /// Room that the owner needs for one batch.
@@ -127,6 +132,9 @@ impl Reservation {
 pub struct LogLimits {
     /// No batch is larger. It never changes, so it is known before a decision.
     pub batch_size_bytes_max: u64,
+    /// How often an idle owner beats, so that the next one's clock does not begin before a time that this one has shown.
+    /// `None` if no other machine can own the log. It never changes.
+    pub heartbeat_ms: Option<u64>,
     /// What a full disk takes. `None` while the disk is not full.
     pub full: Option<FullLimits>,
 }
@@ -160,6 +168,11 @@ pub enum LogState {
     Ready,
     /// The disk is full: it takes batches that free space.
     Full,
+    /// Too few other machines have answered since this time, so nothing becomes durable. It takes batches while it has room.
+    NoQuorum {
+        /// When the first request began that has no answer.
+        since: BootTime,
+    },
     /// It takes none any more.
     Ended(LogEnd),
 }

@@ -35,7 +35,7 @@ fn fill(disk: &FaultyStorage, node: &mut Node, told: &mut Told) {
 /// Snapshots differ by what lies between them.
 fn go_on(node: &mut Node, told: &mut Told) {
     if node.log.reserve(Need::free(0)).is_ok() {
-        node.log.beat();
+        node.log.beat(0);
     }
     node.commit(told).unwrap();
 }

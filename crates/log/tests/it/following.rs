@@ -265,7 +265,7 @@ fn a_walk_stops_at_a_full_piece_and_goes_on_behind_it() {
         };
         batches.push(reservation.position);
         if size == 0 {
-            assert!(log.beat());
+            assert!(log.beat(0));
         } else {
             let mut batch = BatchBuilder::at(reservation.position);
             batch.set_time_ms(time_ms);

@@ -329,7 +329,7 @@ fn a_power_cut_at_any_call_around_the_ballast_costs_nothing() {
             Err(stop) => return Err(stop),
             Ok(()) => panic!("a message got the reserved space"),
         }
-        node.log.beat();
+        node.log.beat(0);
         node.commit(told)
     };
     let whole = FaultyStorage::new();
@@ -389,14 +389,14 @@ fn a_forced_mark_lets_a_second_snapshot_free_drained_space() {
     for _ in 0..2 {
         node.snapshot(&mut told).unwrap();
         node.background().unwrap();
-        assert!(node.log.beat());
+        assert!(node.log.beat(0));
         node.commit(&mut told).unwrap();
     }
     assert!(node.log.segments().count() < before);
     let live = node.live();
     assert!(!node.log.can_free_segments(&live));
     // Never more than fit into the segment, with its roll.
-    while node.log.beat() {
+    while node.log.beat(0) {
         node.commit(&mut told).unwrap();
     }
     node.send(9, &mut told).unwrap();

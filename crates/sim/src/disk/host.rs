@@ -92,8 +92,8 @@ impl Host {
         ) {
             Ok((_, recovery)) if recovery.void > 0 => panic!("{recovery:?}: nothing cuts this log"),
             Ok((partition, recovery)) => Ok(Self {
-                now: now.max(partition.state().last_event_at()),
-                opened_at: now.max(partition.state().last_event_at()),
+                now: now.max(partition.recorded_at()),
+                opened_at: now.max(partition.recorded_at()),
                 clients,
                 partition,
                 tape,

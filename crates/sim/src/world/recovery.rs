@@ -323,7 +323,7 @@ impl World {
         self.unread.clear();
         self.recycled_segments = 0;
         let reading = altered(Seam::Reading, self.reading);
-        self.clock = Clock::start(reading, self.partition.state().last_event_at());
+        self.clock = Clock::start(reading, self.partition.recorded_at());
         let now = self.clock.now(reading);
         (self.now, self.boot) = (now.time, now.boot);
         self.timekeeping = Timekeeping::start(self.reading, self.now);

@@ -361,7 +361,7 @@ impl<T> Partition<T> {
         }
         if self.log.snapshots().bytes_since > 0 {
             self.snapshot_if_due();
-        } else if !self.log.beat() {
+        } else if !self.beat() {
             self.loads.warming.retry_at = now.plus_ms(BEAT_RETRY_INTERVAL_MS);
         }
     }

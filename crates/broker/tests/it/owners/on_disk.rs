@@ -205,8 +205,8 @@ impl OwnedLog for Owned {
         self.log.append(at, batch)
     }
 
-    fn beat(&mut self) -> bool {
-        self.log.beat()
+    fn beat(&mut self, time_ms: u64) -> bool {
+        self.log.beat(time_ms)
     }
 
     fn mark(&mut self) -> bool {
@@ -223,6 +223,10 @@ impl OwnedLog for Owned {
 
     fn health(&self) -> LogHealth {
         self.log.health()
+    }
+
+    fn stop(&mut self) {
+        self.log.stop();
     }
 }
 

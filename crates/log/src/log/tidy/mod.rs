@@ -220,7 +220,7 @@ impl SegmentLog {
             Some(Wanted::ToFree) => self.tidying.snapshot_from = self.writing_rests_until(),
             // The beat makes the second snapshot differ from the first.
             Some(Wanted::ToMakeSpace { needs_beat: true }) => {
-                self.beat();
+                self.beat(self.time_ms);
             }
             Some(Wanted::ToMakeSpace { needs_beat: false }) | None => {}
         }
@@ -249,7 +249,7 @@ impl SegmentLog {
                     tidied,
                 );
             } else if can_free {
-                self.beat();
+                self.beat(self.time_ms);
             }
             self.tidying.make_space_at = rested_at;
         }
@@ -294,7 +294,7 @@ impl SegmentLog {
         }
         // The beat makes the second snapshot differ from the first.
         if self.reclaim.bytes_since_snapshot == 0 {
-            return self.beat();
+            return self.beat(self.time_ms);
         }
         tidied.wants_size = true;
         self.want_snapshot(Wanted::ToFree, tidied);
