@@ -12,11 +12,12 @@ use kew_log::{
 use super::kept::{FIRST_POSITION, Kept};
 use super::owned::MemoryLog;
 use super::snapshot::Snapshot;
-use super::{Mistake, Shared};
+use super::{Agreement, Mistake, Shared};
 
 /// A log in memory that is followed.
-pub(super) struct MemoryFollower {
+pub(crate) struct MemoryFollower {
     shared: Arc<Shared>,
+    agreement: Arc<dyn Agreement>,
     state: State,
     seen: Seen,
     progress: Progress,
@@ -63,9 +64,14 @@ enum Began {
 }
 
 impl MemoryFollower {
-    pub(super) fn new(shared: Arc<Shared>, pages: Box<dyn PageChoice>) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        agreement: Arc<dyn Agreement>,
+        pages: Box<dyn PageChoice>,
+    ) -> Self {
         Self {
             shared,
+            agreement,
             state: State::Idle(Box::new(Cursor {
                 pages,
                 phase: Phase::Beginning,
@@ -82,24 +88,26 @@ impl MemoryFollower {
     }
 
     fn promote_job(&self, cursor: Box<Cursor>, epoch: Epoch) -> Job {
-        let shared = Arc::clone(&self.shared);
-        let accepts = shared.makes(Mistake::OldEpochAccepted);
+        let (shared, agreement) = (Arc::clone(&self.shared), Arc::clone(&self.agreement));
         Job::other(JobKind::Promote, 0, move |_| -> Read {
-            let mut kept = shared.kept();
-            if epoch <= kept.epoch && !accepts {
-                return Err(LogEnd::Fenced(kept.epoch).into());
-            }
-            kept.epoch = epoch;
-            let is_whole = cursor.has_all(&kept);
+            let has_copied = agreement.begin(&shared, epoch)?;
+            let is_whole = has_copied && cursor.has_all(&shared.kept());
             Ok((cursor, Began::Yes, is_whole))
         })
     }
 
+    /// Whether there is something that was not handed out.
+    fn is_behind(&self, cursor: &Cursor) -> bool {
+        let kept = self.shared.kept();
+        !cursor.has_all(&kept) || self.agreement.is_ahead(&kept)
+    }
+
     fn follow_job(&self, mut cursor: Box<Cursor>) -> Job {
-        let shared = Arc::clone(&self.shared);
+        let (shared, agreement) = (Arc::clone(&self.shared), Arc::clone(&self.agreement));
         Job::other(JobKind::Follow, 0, move |pieces| -> Read {
-            let is_whole = cursor.read(&shared, pieces)?;
-            Ok((cursor, Began::No, is_whole))
+            let has_copied = agreement.pull(&shared)?;
+            let has_read = cursor.read(&shared, pieces)?;
+            Ok((cursor, Began::No, has_copied && has_read))
         })
     }
 }
@@ -119,7 +127,7 @@ impl FollowedLog for MemoryFollower {
         let is_current = self.progress == Progress::Current;
         match self.promotion {
             Some(epoch) if is_current && !self.has_begun => Some(self.promote_job(cursor, epoch)),
-            _ if is_current && cursor.has_all(&self.shared.kept()) => {
+            _ if is_current && !self.is_behind(&cursor) => {
                 self.state = State::Idle(cursor);
                 None
             }
@@ -180,7 +188,7 @@ impl FollowedLog for MemoryFollower {
             warnings: Vec::new(),
             damaged_files: Vec::new(),
         };
-        let log = MemoryLog::new(self.shared, &recovery);
+        let log = MemoryLog::new(self.shared, self.agreement, &recovery);
         (Box::new(log), recovery)
     }
 

@@ -9,37 +9,37 @@ use super::snapshot::Snapshot;
 use super::{Mistake, Shared, log_id};
 
 /// The position of the first record. So 0 is before everything.
-pub(super) const FIRST_POSITION: LogPosition = LogPosition::new(4096);
+pub(crate) const FIRST_POSITION: LogPosition = LogPosition::new(4096);
 
 /// How many snapshots are kept.
 const SNAPSHOTS: usize = 2;
 
 /// A batch, as it is kept.
 #[derive(Clone, Debug)]
-pub(super) struct Stored {
-    pub(super) epoch: Epoch,
-    pub(super) time_ms: u64,
-    pub(super) sealed: Sealed,
+pub(crate) struct Stored {
+    pub(crate) epoch: Epoch,
+    pub(crate) time_ms: u64,
+    pub(crate) sealed: Sealed,
 }
 
 /// What survives.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(crate) struct Kept {
     /// The newest epoch that has begun.
-    pub(super) epoch: Epoch,
+    pub(crate) epoch: Epoch,
     /// The time of the last batch.
-    pub(super) time_ms: u64,
-    pub(super) end: LogPosition,
+    pub(crate) time_ms: u64,
+    pub(crate) end: LogPosition,
     /// The content checksum of the last batch.
-    pub(super) chain: u32,
+    pub(crate) chain: u32,
     /// By the positions of their records.
-    pub(super) batches: BTreeMap<LogPosition, Stored>,
+    pub(crate) batches: BTreeMap<LogPosition, Stored>,
     /// All batches that have gone lie before.
-    pub(super) trimmed: LogPosition,
+    pub(crate) trimmed: LogPosition,
     /// At most two, the newest one last.
-    pub(super) snapshots: Vec<Arc<Snapshot>>,
+    pub(crate) snapshots: Vec<Arc<Snapshot>>,
     /// The number of the next page.
-    pub(super) next_page: u64,
+    pub(crate) next_page: u64,
 }
 
 impl Default for Kept {
@@ -59,7 +59,7 @@ impl Default for Kept {
 
 impl Kept {
     /// Refuses what an owner does whose epoch is not the newest one.
-    pub(super) fn check_owner(&self, epoch: Epoch) -> Result<(), LogEnd> {
+    pub(crate) fn check_owner(&self, epoch: Epoch) -> Result<(), LogEnd> {
         match self.epoch == epoch {
             true => Ok(()),
             false => Err(LogEnd::Fenced(self.epoch)),
@@ -67,7 +67,7 @@ impl Kept {
     }
 
     /// Keeps batches, which continue the log. Returns its end.
-    pub(super) fn put(&mut self, batches: Vec<(LogPosition, Stored)>) -> LogPosition {
+    pub(crate) fn put(&mut self, batches: Vec<(LogPosition, Stored)>) -> LogPosition {
         for (record, stored) in batches {
             self.end = stored.sealed.end;
             self.chain = stored.sealed.content;
@@ -77,7 +77,7 @@ impl Kept {
         self.end
     }
 
-    pub(super) fn put_snapshot(&mut self, snapshot: Arc<Snapshot>) {
+    pub(crate) fn put_snapshot(&mut self, snapshot: Arc<Snapshot>) {
         self.snapshots.push(snapshot);
         if self.snapshots.len() > SNAPSHOTS {
             self.snapshots.remove(0);
@@ -85,7 +85,7 @@ impl Kept {
     }
 
     /// Removes batches for good.
-    pub(super) fn remove(&mut self, records: &[LogPosition]) {
+    pub(crate) fn remove(&mut self, records: &[LogPosition]) {
         for record in records {
             if let Some(removed) = self.batches.remove(record) {
                 self.trimmed = self.trimmed.max(removed.sealed.end);
@@ -96,7 +96,7 @@ impl Kept {
 
 impl Shared {
     /// A body of a batch that is kept. It is looked up when it is read, and may be gone then.
-    pub(super) fn body(self: &Arc<Self>, at: BodyLocation) -> Option<Body> {
+    pub(crate) fn body(self: &Arc<Self>, at: BodyLocation) -> Option<Body> {
         self.kept().batches.get(&at.record)?.sealed.body(at)?;
         let shared = Arc::clone(self);
         Some(Body::kept(at, move || {
@@ -112,7 +112,7 @@ impl Shared {
 }
 
 /// A batch at the same place with half of the events: for mistakes.
-pub(super) fn halved(record: LogPosition, stored: Stored) -> Stored {
+pub(crate) fn halved(record: LogPosition, stored: Stored) -> Stored {
     let mut half = BatchBuilder::at(record);
     for event in stored
         .sealed

@@ -9,10 +9,9 @@ use kew_log::{
     SnapshotStatus, Tidied, ToDrain, VictimEnd,
 };
 
-use super::Mistake;
-use super::kept::Kept;
 use super::owned::{Done, MemoryLog};
 use super::snapshot::{Snapshot, WriteSnapshot};
+use super::{Kept, Mistake};
 
 /// The snapshots that the owner knows.
 pub(super) struct Snapshots {
@@ -102,6 +101,20 @@ impl MemoryLog {
         }))
     }
 
+    /// Takes what a job has done.
+    fn take(&mut self, done: Done) -> Result<(), LogEnd> {
+        match done {
+            Done::Committed(agreed) => return self.committed(agreed),
+            // The owner has ended, and takes no outcome.
+            Done::GivenUp => {}
+            Done::Prepared(size_bytes) => self.prepared(size_bytes),
+            Done::Snapshot(snapshot) => self.snapshot_written(snapshot),
+            Done::Retired => self.snapshots.is_retiring = false,
+            Done::Renewed(renewed) => self.agreement.renewed(renewed),
+        }
+        Ok(())
+    }
+
     fn snapshot_written(&mut self, snapshot: Arc<Snapshot>) {
         let pending = self.snapshots.pending.take();
         self.snapshots.written_bytes = Some(snapshot.written_bytes);
@@ -149,27 +162,19 @@ impl LocalLog for MemoryLog {
         }
         let job = self.next_commit().or_else(|| self.next_prepare());
         let job = job.or_else(|| self.next_snapshot());
-        job.or_else(|| self.next_retire())
+        let job = job.or_else(|| self.next_retire());
+        job.or_else(|| self.next_renewal())
     }
 
     fn complete(&mut self, mut outcome: JobOutcome) -> Result<(), LogEnd> {
         self.check_ended()?;
-        match outcome.take_other::<Done, LogEnd>() {
-            Some(Ok(Done::Committed(end))) => self.committed(end),
-            // The owner has ended, and takes no outcome.
-            Some(Ok(Done::GivenUp)) => {}
-            Some(Ok(Done::Prepared(size_bytes))) => self.prepared(size_bytes),
-            Some(Ok(Done::Snapshot(snapshot))) => self.snapshot_written(snapshot),
-            Some(Ok(Done::Retired)) => self.snapshots.is_retiring = false,
-            Some(Err(end)) if self.makes(Mistake::GoesOnAfterEnd) => {
-                self.is_committing = false;
-                return Err(end);
-            }
-            Some(Err(end)) => self.ended = Some(end),
-            // It is for the caller that asked.
-            None => {}
+        let done = outcome.take_other::<Done, LogEnd>();
+        // Another outcome is for the caller that asked.
+        let taken = done.map_or(Ok(()), |done| self.take(done?));
+        if taken.is_ok() || !self.makes(Mistake::GoesOnAfterEnd) {
+            self.ended = taken.clone().err();
         }
-        self.check_ended()
+        taken
     }
 
     fn begin_snapshot(&mut self, live: &dyn LiveBytes) -> Result<bool, BeginSnapshotError> {
@@ -220,7 +225,7 @@ impl LocalLog for MemoryLog {
     fn end_victim(&mut self, _end: VictimEnd) {}
 
     fn next_wake(&self) -> Option<BootTime> {
-        None
+        self.agreement.next_wake()
     }
 
     /// It is never full.

@@ -3,6 +3,7 @@
 //! Its owner can be fenced: a job of the owner compares the epoch under the lock that it writes under. It has no files, and
 //! nothing of it fails. An altered one makes a mistake that a promise of the contract forbids.
 
+mod agreement;
 mod followed;
 mod kept;
 mod local;
@@ -17,8 +18,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kew_log::{FollowedLog, LogEnd, LogId, LogSource, PageChoice};
 
-use self::followed::MemoryFollower;
-use self::kept::Kept;
+use self::agreement::Alone;
+pub(crate) use self::agreement::{Agreed, Agreement, Placed, Renewal, Renewed};
+pub(crate) use self::followed::MemoryFollower;
+pub(crate) use self::kept::{Kept, Stored};
 pub use self::mistake::Mistake;
 pub use self::others::Others;
 
@@ -51,13 +54,15 @@ impl Default for MemoryOptions {
 
 /// A log in memory: what survives. Clones are the same log.
 #[derive(Clone)]
-pub struct MemorySource(Arc<Shared>);
+pub struct MemorySource {
+    copy: Arc<Shared>,
+    others: Arc<Others>,
+}
 
-/// What all openings share.
-struct Shared {
+/// A copy of a log: what all of its openings share.
+pub(crate) struct Shared {
     kept: Mutex<Kept>,
     options: MemoryOptions,
-    others: Others,
     mistake: Option<Mistake>,
     /// How many jobs have run, for a mistake.
     runs: AtomicU64,
@@ -76,39 +81,48 @@ impl MemorySource {
 
     /// The other machines that commits wait for.
     pub fn others(&self) -> &Others {
-        &self.0.others
+        &self.others
     }
 
     fn with(options: MemoryOptions, mistake: Option<Mistake>) -> Self {
-        Self(Arc::new(Shared {
-            kept: Mutex::default(),
-            options,
-            others: Others::default(),
-            mistake,
-            runs: AtomicU64::default(),
-        }))
+        Self {
+            copy: Arc::new(Shared::new(options, mistake)),
+            others: Arc::default(),
+        }
     }
 }
 
 impl Shared {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    /// An empty copy.
+    pub(crate) fn new(options: MemoryOptions, mistake: Option<Mistake>) -> Self {
+        Self {
+            kept: Mutex::default(),
+            options,
+            mistake,
+            runs: AtomicU64::default(),
+        }
+    }
+
+    pub(crate) fn kept(&self) -> MutexGuard<'_, Kept> {
         // Nothing is half done where a thread can panic.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn makes(&self, mistake: Mistake) -> bool {
+    pub(crate) fn makes(&self, mistake: Mistake) -> bool {
         self.mistake == Some(mistake)
     }
 }
 
 /// Of the content checksums. There is one log in a source.
-fn log_id() -> LogId {
+pub(crate) fn log_id() -> LogId {
     LogId::default()
 }
 
 impl LogSource for MemorySource {
     fn follow(&self, _after: Option<&LogEnd>, pages: Box<dyn PageChoice>) -> Box<dyn FollowedLog> {
-        Box::new(MemoryFollower::new(Arc::clone(&self.0), pages))
+        let alone = Alone::new(Arc::clone(&self.others));
+        let copy = Arc::clone(&self.copy);
+        Box::new(MemoryFollower::new(copy, Arc::new(alone), pages))
     }
 
     fn unit_bytes(&self) -> u64 {
@@ -119,8 +133,8 @@ impl LogSource for MemorySource {
 impl fmt::Debug for MemorySource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemorySource")
-            .field("options", &self.0.options)
-            .field("mistake", &self.0.mistake)
+            .field("options", &self.copy.options)
+            .field("mistake", &self.copy.mistake)
             .finish_non_exhaustive()
     }
 }

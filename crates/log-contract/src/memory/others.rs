@@ -1,5 +1,6 @@
 //! Other machines that a commit waits for, as a test lets them answer.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use kew_log::BootTime;
@@ -15,8 +16,7 @@ pub struct Others {
 struct State {
     are_silent: bool,
     silent_since: Option<BootTime>,
-    /// How many owners have stopped, and how many commits wait.
-    stops: u64,
+    /// How many commits wait.
     waiting: usize,
 }
 
@@ -48,22 +48,20 @@ impl Others {
         self.state().silent_since
     }
 
-    /// How many owners have stopped, to wait for the next one.
-    pub(super) fn stops(&self) -> u64 {
-        self.state().stops
-    }
-
-    /// Lets the owner's jobs come back.
-    pub(super) fn stop(&self) {
-        self.state().stops += 1;
+    /// Lets the jobs of an owner come back.
+    pub(super) fn stop(&self, is_stopped: &AtomicBool) {
+        // Under the lock, so that none that is about to wait misses it.
+        let state = self.state();
+        is_stopped.store(true, Ordering::Relaxed);
+        drop(state);
         self.changed.notify_all();
     }
 
     /// Waits for an answer. Returns false if the owner has stopped before.
-    pub(super) fn wait(&self, stops: u64) -> bool {
+    pub(super) fn wait(&self, is_stopped: &AtomicBool) -> bool {
         let mut state = self.state();
         state.waiting += 1;
-        let waits = |state: &mut State| state.are_silent && state.stops == stops;
+        let waits = |state: &mut State| state.are_silent && !is_stopped.load(Ordering::Relaxed);
         let state = self.changed.wait_while(state, waits);
         let mut state = state.unwrap_or_else(PoisonError::into_inner);
         state.waiting -= 1;

@@ -13,7 +13,7 @@ use kew_log::{
 use super::kept::{FIRST_POSITION, Stored, halved};
 use super::local::Snapshots;
 use super::snapshot::Snapshot;
-use super::{Mistake, Shared, log_id};
+use super::{Agreed, Agreement, Mistake, Placed, Renewed, Shared, log_id};
 
 /// The header of a record with its padding, and a beat.
 const HEADER_SIZE_BYTES_MAX: u64 = 56;
@@ -22,6 +22,7 @@ const BEAT_SIZE_BYTES: u64 = 48;
 /// A log in memory that this process owns.
 pub(super) struct MemoryLog {
     pub(super) shared: Arc<Shared>,
+    pub(super) agreement: Arc<dyn Agreement>,
     pub(super) epoch: Epoch,
     pub(super) ended: Option<LogEnd>,
     pub(super) end: LogPosition,
@@ -35,7 +36,7 @@ pub(super) struct MemoryLog {
     prepared: LogPosition,
     pub(super) preparing: Preparing,
     /// What no commit has taken yet.
-    staged: Vec<(LogPosition, Stored)>,
+    staged: Vec<Placed>,
     /// What is not durable yet: the bodies of the others are looked up.
     pub(super) recent: BTreeMap<LogPosition, Stored>,
     pub(super) is_committing: bool,
@@ -55,16 +56,21 @@ pub(super) enum Preparing {
 
 /// What a job of the owner has done.
 pub(super) enum Done {
-    Committed(LogPosition),
+    Committed(Agreed),
     /// The owner has stopped before other machines answered.
     GivenUp,
+    Renewed(Renewed),
     Prepared(u64),
     Snapshot(Arc<Snapshot>),
     Retired,
 }
 
 impl MemoryLog {
-    pub(super) fn new(shared: Arc<Shared>, recovery: &Recovery) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        agreement: Arc<dyn Agreement>,
+        recovery: &Recovery,
+    ) -> Self {
         let (chain, snapshots) = {
             let kept = shared.kept();
             (kept.chain, Snapshots::resume(&kept, recovery.end))
@@ -86,6 +92,7 @@ impl MemoryLog {
             is_unmarked: false,
             snapshots,
             shared,
+            agreement,
         }
     }
 
@@ -123,7 +130,11 @@ impl MemoryLog {
     /// A commit, if something is staged and no other one is out.
     pub(super) fn next_commit(&mut self) -> Option<Job> {
         let is_out = self.is_committing && !self.makes(Mistake::TwoCommits);
-        if is_out || (self.staged.is_empty() && !self.is_mark_staged) {
+        let has_batches = !self.staged.is_empty();
+        if is_out || !has_batches && !self.is_mark_staged {
+            return None;
+        }
+        if has_batches && self.agreement.holds_commits() {
             return None;
         }
         self.is_committing = true;
@@ -131,48 +142,50 @@ impl MemoryLog {
         let mut batches = std::mem::take(&mut self.staged);
         let sizes = batches.iter().map(|(_, it)| it.sealed.record.len() as u64);
         let size_bytes = sizes.sum();
-        let (shared, epoch, end) = (Arc::clone(&self.shared), self.epoch, self.end);
+        let (shared, agreement) = (Arc::clone(&self.shared), Arc::clone(&self.agreement));
+        let (epoch, end) = (self.epoch, self.end);
+        let kind = match has_batches {
+            true => agreement.commit_kind(&shared),
+            false => JobKind::Commit,
+        };
         let runs = shared.runs.load(Ordering::Relaxed);
-        let (kind, stops) = (self.commit_kind(), shared.others.stops());
         Some(Job::other(kind, size_bytes, move |_| {
-            if kind == JobKind::Agree && !shared.others.wait(stops) {
-                return Ok(Done::GivenUp);
-            }
             let is_late = shared.runs.fetch_add(1, Ordering::Relaxed) != runs;
             let is_late = is_late && shared.makes(Mistake::OrderCounts);
             if is_late || shared.makes(Mistake::HalfBatch) {
                 let last = batches.pop().map(|(at, last)| (at, halved(at, last)));
                 batches.extend(last);
             }
-            // Marks are local to a copy, so the shared log never sees them and cannot refuse them.
-            if batches.is_empty() {
-                return Ok::<_, LogEnd>(Done::Committed(end));
-            }
-            let mut kept = shared.kept();
-            let is_owner = kept.check_owner(epoch);
-            if is_owner.is_err() && shared.makes(Mistake::VoidApplied) {
-                kept.put(std::mem::take(&mut batches));
-            }
-            is_owner?;
-            kept.put(batches);
-            Ok::<_, LogEnd>(Done::Committed(end))
+            // Marks are local to a copy, so the others never see them and cannot refuse them.
+            let agreed = match batches.is_empty() {
+                true => Some(Agreed {
+                    end,
+                    left: Vec::new(),
+                    ended: None,
+                }),
+                false => agreement.commit(&shared, epoch, batches),
+            };
+            Ok::<_, LogEnd>(agreed.map_or(Done::GivenUp, Done::Committed))
         }))
     }
 
-    fn commit_kind(&self) -> JobKind {
-        match self.shared.options.heartbeat_ms {
-            Some(_) => JobKind::Agree,
-            None => JobKind::Commit,
-        }
+    /// Notes what a commit has made durable, and then how the log has ended.
+    pub(super) fn committed(&mut self, agreed: Agreed) -> Result<(), LogEnd> {
+        self.is_committing = false;
+        self.durable = match self.makes(Mistake::DurableEarly) && agreed.ended.is_none() {
+            true => self.end,
+            false => agreed.end,
+        };
+        self.staged.splice(..0, agreed.left);
+        self.recent = self.recent.split_off(&self.durable);
+        agreed.ended.map_or(Ok(()), Err)
     }
 
-    pub(super) fn committed(&mut self, end: LogPosition) {
-        self.is_committing = false;
-        self.durable = match self.makes(Mistake::DurableEarly) {
-            true => self.end,
-            false => end,
-        };
-        self.recent = self.recent.split_off(&self.durable);
+    pub(super) fn next_renewal(&mut self) -> Option<Job> {
+        let renew = Arc::clone(&self.agreement).next_renewal(self.epoch)?;
+        Some(Job::other(JobKind::Renew, 0, move |_| {
+            renew().map(Done::Renewed)
+        }))
     }
 
     pub(super) fn next_prepare(&mut self) -> Option<Job> {
@@ -284,14 +297,13 @@ impl OwnedLog for MemoryLog {
         self.end
     }
 
-    /// Another owner can begin at any time.
     fn owned_until(&self) -> BootTime {
-        BootTime::ZERO
+        self.agreement.owned_until()
     }
 
     fn health(&self) -> LogHealth {
         LogHealth {
-            state: match (&self.ended, self.shared.others.silent_since()) {
+            state: match (&self.ended, self.agreement.no_quorum_since()) {
                 (Some(end), _) => LogState::Ended(end.clone()),
                 (None, Some(since)) => LogState::NoQuorum { since },
                 (None, None) => LogState::Ready,
@@ -301,6 +313,6 @@ impl OwnedLog for MemoryLog {
     }
 
     fn stop(&mut self) {
-        self.shared.others.stop();
+        self.agreement.stop();
     }
 }

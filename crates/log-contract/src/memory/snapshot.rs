@@ -10,8 +10,8 @@ use super::Shared;
 
 /// The state at a position. Pages are shared with the snapshot before.
 #[derive(Debug, Default)]
-pub(super) struct Snapshot {
-    pub(super) at: LogPosition,
+pub(crate) struct Snapshot {
+    pub(crate) at: LogPosition,
     pub(super) time_ms: u64,
     pub(super) parts: Vec<Bytes>,
     /// In the order of their pieces.
