@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use kew_log::{AllPages, Epoch, FollowError, FollowedLog, LogPosition, LogSource, Piece, Progress};
+use kew_log::{
+    AllPages, Epoch, FollowError, FollowedLog, LogEnd, LogPosition, LogSource, Piece, Progress,
+};
 
 use crate::broken::{Broken, Checked, hold};
 
@@ -129,8 +131,13 @@ pub(crate) struct Follower {
 
 impl Follower {
     pub(crate) fn new(source: &dyn LogSource) -> Self {
+        Self::after(source, None)
+    }
+
+    /// Follows a log that has ended like this for its last owner in this process.
+    pub(crate) fn after(source: &dyn LogSource, end: Option<&LogEnd>) -> Self {
         Self {
-            log: source.follow(None, Box::new(AllPages)),
+            log: source.follow(end, Box::new(AllPages)),
             content: Content::default(),
             progress: Progress::Behind,
             pieces: 0,
@@ -139,38 +146,48 @@ impl Follower {
 
     /// Runs the next job. Returns whether there was one.
     pub(crate) fn step(&mut self) -> Checked<bool> {
+        Ok(self.step_or_end()??)
+    }
+
+    /// The same, and how the log ends.
+    pub(crate) fn step_or_end(&mut self) -> Checked<Result<bool, FollowError>> {
         let Some(job) = self.log.next_job() else {
-            return Ok(false);
+            return Ok(Ok(false));
         };
         let mut outcome = job.run();
         let pieces = outcome.take_followed();
         self.pieces += usize::from(!pieces.is_empty());
         self.content.take(pieces)?;
-        self.progress = self.log.complete(outcome)?;
-        Ok(true)
+        let completed = self.log.complete(outcome);
+        Ok(completed.map(|progress| {
+            self.progress = progress;
+            true
+        }))
+    }
+
+    /// Runs jobs until it is current, or has ended.
+    pub(crate) fn catch_up_or_end(&mut self) -> Checked<Result<(), FollowError>> {
+        while self.progress == Progress::Behind {
+            match self.step_or_end()? {
+                Ok(has_run) => hold!(has_run, "a follower stays behind"),
+                Err(end) => return Ok(Err(end)),
+            }
+        }
+        Ok(Ok(()))
     }
 
     /// Runs jobs until it is current, or until there is none.
     pub(crate) fn catch_up(&mut self) -> Checked {
-        while self.progress == Progress::Behind && self.step()? {}
-        hold!(
-            self.progress == Progress::Current,
-            "a follower stays behind"
-        );
-        Ok(())
+        Ok(self.catch_up_or_end()??)
     }
 
     /// Promotes it, and returns how that ends.
     pub(crate) fn promote(&mut self, epoch: Epoch) -> Checked<Result<(), FollowError>> {
         self.log.promote(epoch);
         while self.progress != Progress::Owned {
-            let job = self.log.next_job();
-            let job = job.ok_or_else(|| Broken::new("a promotion has no job, and does not end"))?;
-            let mut outcome = job.run();
-            self.content.take(outcome.take_followed())?;
-            match self.log.complete(outcome) {
-                Ok(progress) => self.progress = progress,
-                Err(error) => return Ok(Err(error)),
+            match self.step_or_end()? {
+                Ok(has_run) => hold!(has_run, "a promotion has no job, and does not end"),
+                Err(end) => return Ok(Err(end)),
             }
         }
         Ok(Ok(()))

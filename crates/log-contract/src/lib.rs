@@ -1,17 +1,23 @@
-//! What every kind of log promises, as checks, and a log in memory that keeps it. For tests: nothing here is in the product.
+//! What every kind of log promises, as checks, and two logs that keep it: one in memory, and a model of one that several
+//! machines agree on. For tests: nothing here is in the product.
 //!
 //! A [`Promise`] is checked on any log through the seam of `kew-log` alone. A [`Subject`] is a log, and what a test does to
-//! it from outside. Each promise is also checked on a [`MemorySource`] that makes a [`Mistake`], and must not hold there. So
-//! a check that notices nothing is noticed.
+//! it from outside. Each promise is also checked on a [`MemorySource`] or a [`Model`] that makes a [`Mistake`], and must not
+//! hold there. So a check that notices nothing is noticed.
 
 mod broken;
 mod followed;
 mod memory;
+mod model;
 mod owner;
 mod promises;
+mod random;
 mod subject;
 
 pub use broken::Broken;
 pub use memory::{MemoryOptions, MemorySource, Mistake, Others};
-pub use promises::{Check, PROMISES, Promise, Stated};
-pub use subject::{MemorySubject, SegmentSubject, Subject};
+pub use model::{LinkOptions, Model, ModelOptions, ModelSource};
+pub use promises::{Check, PROMISES, Promise};
+pub use subject::{
+    Difference, Lost, MemorySubject, ModelSubject, SegmentSubject, Subject, altered,
+};

@@ -3,15 +3,25 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use kew_log::{Fault, FaultyStorage, LogOptions, LogSource, PageOptions, Repeat, SegmentSource};
+use kew_log::{
+    BootTime, Fault, FaultyStorage, LogOptions, LogPosition, LogSource, PageOptions, Repeat,
+    SegmentSource,
+};
 
 use crate::memory::{MemoryOptions, MemorySource, Mistake};
+use crate::model::{LinkOptions, Model, ModelOptions};
 use crate::owner::Owner;
+use crate::random::Random;
 
 /// A log whose promises are checked.
 pub trait Subject {
     /// The log, to open it.
     fn source(&self) -> Arc<dyn LogSource>;
+
+    /// The log, as another process opens it.
+    fn other(&self) -> Arc<dyn LogSource> {
+        self.source()
+    }
 
     /// The machine restarts: what was not durable may be lost. Of all that may be left, `seed` chooses. No owner from before
     /// is used any more.
@@ -30,9 +40,61 @@ pub trait Subject {
     /// The next commit of the owner ends the log for it.
     fn end_owner(&mut self);
 
+    /// Lets time pass, and returns what all clocks show then. Ignored by a log that does not count it.
+    fn advance_ms(&mut self, ms: u64) -> BootTime {
+        let _ = ms;
+        BootTime::ZERO
+    }
+
+    /// The next answer of other machines takes so long.
+    fn delay_next_ms(&mut self, ms: u64) {
+        let _ = ms;
+    }
+
+    /// The next commit loses something on its way to the other machines. `is_fenced` says that another process begins an
+    /// epoch before the owner asks again.
+    fn lose_next(&mut self, lost: Lost, is_fenced: bool) {
+        let _ = (lost, is_fenced);
+    }
+
+    /// What was lost on its way to the other machines arrives.
+    fn let_all_arrive(&mut self) {}
+
+    /// Lets the copy of this machine differ from what was agreed. Returns from where on. It has some batches.
+    fn differ(&mut self, how: Difference) -> Option<LogPosition> {
+        let _ = how;
+        None
+    }
+
     /// Promises that this kind of log cannot be asked for, with the reason.
     fn skips(&self) -> &'static [(u8, &'static str)] {
         &[]
+    }
+}
+
+/// What a commit loses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// The request. It arrives much later.
+    Request,
+    /// The answer: the request took effect.
+    Answer,
+}
+
+/// How a copy comes to differ from what was agreed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// Its second to last batch is another one.
+    Changed,
+    /// It has a batch more.
+    Longer,
+}
+
+/// A log that makes a mistake.
+pub fn altered(mistake: Mistake) -> Box<dyn Subject> {
+    match mistake.is_of_model() {
+        true => Box::new(ModelSubject::altered(mistake)),
+        false => Box::new(MemorySubject::altered(mistake)),
     }
 }
 
@@ -78,6 +140,86 @@ impl Subject for MemorySubject {
     /// Another owner is promoted.
     fn end_owner(&mut self) {
         drop(Owner::open(&self.0).expect("a log in memory can be opened at any time"));
+    }
+
+    fn skips(&self) -> &'static [(u8, &'static str)] {
+        &[
+            (20, NO_LINK),
+            (21, NO_LINK),
+            (22, "it has no leases"),
+            (24, "its one copy is what is agreed"),
+        ]
+    }
+}
+
+/// No answer of another machine is lost.
+const NO_LINK: &str = "it asks no other machine";
+
+/// A model of a log that several machines agree on: one member is the machine, and another one opens it elsewhere.
+#[derive(Debug)]
+pub struct ModelSubject(Model);
+
+const SMALL_MODEL: ModelOptions = ModelOptions {
+    copy: MemoryOptions {
+        heartbeat_ms: Some(1_000),
+        ..SMALL_MEMORY
+    },
+    link: LinkOptions {
+        once_in: 3,
+        delay_us_max: 0,
+    },
+    lease_ms: 3_000,
+    margin_ms: 500,
+};
+
+impl ModelSubject {
+    /// An empty log, with a link of its own.
+    pub fn new(seed: u64) -> Self {
+        Self(Model::new(SMALL_MODEL, seed))
+    }
+
+    /// An empty log that makes a mistake.
+    pub fn altered(mistake: Mistake) -> Self {
+        Self(Model::altered(SMALL_MODEL, 0, mistake))
+    }
+}
+
+impl Subject for ModelSubject {
+    fn source(&self) -> Arc<dyn LogSource> {
+        Arc::new(self.0.member(0))
+    }
+
+    fn other(&self) -> Arc<dyn LogSource> {
+        Arc::new(self.0.member(1))
+    }
+
+    fn restart(&mut self, seed: u64) {
+        self.0.member(0).restart(seed);
+    }
+
+    /// Another member is promoted.
+    fn end_owner(&mut self) {
+        drop(Owner::open(&self.0.member(1)).expect("a member can be promoted at any time"));
+    }
+
+    fn advance_ms(&mut self, ms: u64) -> BootTime {
+        self.0.advance_ms(ms)
+    }
+
+    fn delay_next_ms(&mut self, ms: u64) {
+        self.0.delay_next_ms(ms);
+    }
+
+    fn lose_next(&mut self, lost: Lost, is_fenced: bool) {
+        self.0.lose_next(lost, is_fenced);
+    }
+
+    fn let_all_arrive(&mut self) {
+        self.0.let_all_arrive();
+    }
+
+    fn differ(&mut self, how: Difference) -> Option<LogPosition> {
+        Some(self.0.member(0).differ(how))
     }
 }
 
@@ -132,14 +274,9 @@ impl Subject for SegmentSubject {
     }
 
     fn restart(&mut self, seed: u64) {
-        let mut state = seed;
-        let mut choice = |bound: u32| {
-            // SplitMix64.
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            u32::try_from((mixed ^ (mixed >> 31)) % u64::from(bound.max(1))).unwrap_or_default()
-        };
+        let mut random = Random::new(seed);
+        let mut choice =
+            |bound: u32| u32::try_from(random.below(bound as usize)).unwrap_or_default();
         self.storage = self.storage.crash(&mut choice);
         self.storage.clear_faults();
     }
@@ -160,6 +297,13 @@ impl Subject for SegmentSubject {
     }
 
     fn skips(&self) -> &'static [(u8, &'static str)] {
-        &[(19, ONE_PROCESS), (23, ONE_PROCESS)]
+        &[
+            (19, ONE_PROCESS),
+            (20, NO_LINK),
+            (21, NO_LINK),
+            (22, ONE_PROCESS),
+            (23, ONE_PROCESS),
+            (24, "it has one copy"),
+        ]
     }
 }

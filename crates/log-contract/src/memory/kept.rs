@@ -113,15 +113,34 @@ impl Shared {
 
 /// A batch at the same place with half of the events: for mistakes.
 pub(crate) fn halved(record: LogPosition, stored: Stored) -> Stored {
-    let mut half = BatchBuilder::at(record);
-    for event in stored
-        .sealed
-        .events()
-        .take(stored.sealed.events().count() / 2)
-    {
-        half.push_event(event);
+    let mut events = stored.events();
+    events.truncate(events.len() / 2);
+    let mut halved = stored.with_events(record, &events, stored.sealed.content);
+    halved.sealed.end = stored.sealed.end;
+    halved
+}
+
+impl Stored {
+    /// A batch of the same owner and time at a place, with these events. `previous` is the content checksum before it.
+    pub(crate) fn with_events(
+        &self,
+        record: LogPosition,
+        events: &[Vec<u8>],
+        previous: u32,
+    ) -> Self {
+        let mut batch = BatchBuilder::at(record);
+        batch.set_time_ms(self.time_ms);
+        for event in events {
+            batch.push_event(event);
+        }
+        Self {
+            sealed: batch.seal(log_id(), self.epoch, previous),
+            ..*self
+        }
     }
-    let mut sealed = half.seal(log_id(), stored.epoch, stored.sealed.content);
-    sealed.end = stored.sealed.end;
-    Stored { sealed, ..stored }
+
+    /// Its events.
+    pub(crate) fn events(&self) -> Vec<Vec<u8>> {
+        self.sealed.events().map(<[u8]>::to_vec).collect()
+    }
 }

@@ -43,4 +43,44 @@ pub enum Mistake {
     VoidApplied,
     /// A follower goes on behind batches that have gone before it has read them.
     GapSkipped,
+    /// A commit whose answer was lost counts as failed.
+    LostCountsAsFailed,
+    /// A commit whose answer was lost is asked for again at the place where the log ends by now.
+    RetriedAtNewerPosition,
+    /// A lease is counted from its answer.
+    LeaseFromAnswer,
+    /// A copy is not compared with what was agreed.
+    NotCompared,
+}
+
+impl Mistake {
+    /// Whether only a log that asks other machines can make it.
+    pub fn is_of_model(self) -> bool {
+        match self {
+            Self::LostCountsAsFailed
+            | Self::RetriedAtNewerPosition
+            | Self::LeaseFromAnswer
+            | Self::NotCompared => true,
+            Self::HalfBatch
+            | Self::DurableEarly
+            | Self::DurableInAppend
+            | Self::MarkMovesEnd
+            | Self::TwoCommits
+            | Self::ReservationUsedTwice
+            | Self::LimitGrows
+            | Self::NeverPrepared
+            | Self::BeatLeftOut
+            | Self::BodyGoneAfterTrim
+            | Self::BodyRecycled
+            | Self::SnapshotAtOnce
+            | Self::GoneBehindOne
+            | Self::OrderCounts
+            | Self::GoesOnAfterEnd
+            | Self::PieceRepeated
+            | Self::CurrentEarly
+            | Self::OldEpochAccepted
+            | Self::VoidApplied
+            | Self::GapSkipped => false,
+        }
+    }
 }

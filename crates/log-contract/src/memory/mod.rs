@@ -21,7 +21,7 @@ use kew_log::{FollowedLog, LogEnd, LogId, LogSource, PageChoice};
 use self::agreement::Alone;
 pub(crate) use self::agreement::{Agreed, Agreement, Placed, Renewal, Renewed};
 pub(crate) use self::followed::MemoryFollower;
-pub(crate) use self::kept::{Kept, Stored};
+pub(crate) use self::kept::{FIRST_POSITION, Kept, Stored};
 pub use self::mistake::Mistake;
 pub use self::others::Others;
 

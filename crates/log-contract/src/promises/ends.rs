@@ -3,6 +3,7 @@
 use kew_log::{Epoch, FollowError, Job, LogEnd, LogState, Need, ReserveError};
 
 use super::Make;
+use super::link::settle_later;
 use crate::broken::{Broken, Checked, hold};
 use crate::followed::{Follower, follow};
 use crate::owner::Owner;
@@ -101,7 +102,7 @@ pub(super) fn former_owners_are_fenced(make: Make<'_>) -> Checked {
     let mut former = Owner::open(&*subject.source())?;
     former.send(2)?;
     former.settle()?;
-    let mut along = Follower::new(&*subject.source());
+    let mut along = Follower::new(&*subject.other());
     along.catch_up()?;
     // The follower reads this one only when it is promoted.
     former.send(1)?;
@@ -118,13 +119,14 @@ pub(super) fn former_owners_are_fenced(make: Make<'_>) -> Checked {
     let health = former.log.health().state;
     let is_fenced = matches!(health, LogState::Ended(LogEnd::Fenced(by)) if by == epoch);
     hold!(is_fenced, "a former owner ends with {health:?}");
+    drop(former);
     let content = follow(&*subject.source())?.content;
     hold!(
         content.history() == agreed,
         "a batch of a former owner is followed"
     );
     owner.send(2)?;
-    owner.settle()?;
+    settle_later(&mut *subject, &mut owner)?;
     subject.restart(9);
     let content = follow(&*subject.source())?.content;
     hold!(

@@ -82,7 +82,7 @@ pub(super) fn a_slow_follower_gets_the_same(make: Make<'_>) -> Checked {
         owner.send_with(1, 700, None)?;
     }
     owner.settle()?;
-    let mut slow = Follower::new(&*subject.source());
+    let mut slow = Follower::new(&*subject.other());
     hold!(slow.step()?, "a follower has no job");
     hold!(
         slow.progress == Progress::Behind,

@@ -4,8 +4,10 @@
 
 mod bodies;
 mod commits;
+mod copies;
 mod ends;
 mod following;
+mod link;
 mod order;
 mod room;
 
@@ -25,21 +27,13 @@ pub struct Promise {
     pub number: u8,
     /// Its name, as a test has it.
     pub name: &'static str,
-    /// How it is checked.
-    pub stated: Stated,
+    /// Its check.
+    pub check: Check,
+    /// A log that makes this mistake does not pass the check.
+    pub mistake: Mistake,
+    /// The check says these words then.
+    pub words: &'static str,
 }
-
-/// How a promise is checked.
-#[derive(Debug)]
-pub enum Stated {
-    /// By this check, which the mistake must not pass: it is noticed in these words.
-    By(Check, Mistake, &'static str),
-    /// Not yet, because of this.
-    NotYet(&'static str),
-}
-
-const NEEDS_LINK: &str =
-    "only a log that waits for other machines can lose or repeat what it asks (B7)";
 
 const fn by(
     number: u8,
@@ -50,15 +44,9 @@ const fn by(
     Promise {
         number,
         name,
-        stated: Stated::By(check, mistake, words),
-    }
-}
-
-const fn not_yet(number: u8, name: &'static str, why: &'static str) -> Promise {
-    Promise {
-        number,
-        name,
-        stated: Stated::NotYet(why),
+        check,
+        mistake,
+        words,
     }
 }
 
@@ -181,12 +169,23 @@ pub const PROMISES: [Promise; 24] = [
         ends::former_owners_are_fenced,
         (Mistake::VoidApplied, "a batch of a former owner"),
     ),
-    not_yet(20, "a_lost_answer_is_settled", NEEDS_LINK),
-    not_yet(21, "a_late_duplicate_changes_nothing", NEEDS_LINK),
-    not_yet(
+    by(
+        20,
+        "a_lost_answer_is_settled",
+        link::a_lost_answer_is_settled,
+        (Mistake::LostCountsAsFailed, "is followed, and durable is"),
+    ),
+    by(
+        21,
+        "a_late_duplicate_changes_nothing",
+        link::a_late_duplicate_changes_nothing,
+        (Mistake::RetriedAtNewerPosition, "is followed 2 times"),
+    ),
+    by(
         22,
         "owners_do_not_overlap",
-        "leases come with the model (B7)",
+        link::owners_do_not_overlap,
+        (Mistake::LeaseFromAnswer, "while the log is owned until"),
     ),
     by(
         23,
@@ -194,10 +193,11 @@ pub const PROMISES: [Promise; 24] = [
         following::a_slow_follower_gets_the_same,
         (Mistake::GapSkipped, "gets other batches"),
     ),
-    not_yet(
+    by(
         24,
         "a_copy_that_differs_is_told",
-        "these logs have one copy (B7)",
+        copies::a_copy_that_differs_is_told,
+        (Mistake::NotCompared, "and its copy differs from"),
     ),
 ];
 
@@ -214,19 +214,16 @@ impl Promise {
 
     /// Why it cannot be checked on a log, if so.
     pub fn skipped(&self, subject: &dyn Subject) -> Option<&'static str> {
-        let skips = subject.skips().iter();
-        let of_kind = skips.copied().find(|(number, _)| *number == self.number);
-        match self.stated {
-            Stated::NotYet(why) => Some(why),
-            Stated::By(..) => of_kind.map(|(_, why)| why),
-        }
+        let mut skips = subject.skips().iter();
+        let skip = skips.find(|(number, _)| *number == self.number);
+        skip.map(|(_, why)| *why)
     }
 
     /// Checks it on a kind of log, unless it is skipped there.
     pub fn check(&self, make: Make<'_>) -> Checked {
-        match self.stated {
-            Stated::By(check, ..) if self.skipped(&*make()).is_none() => check(make),
-            Stated::By(..) | Stated::NotYet(_) => Ok(()),
+        match self.skipped(&*make()) {
+            Some(_) => Ok(()),
+            None => (self.check)(make),
         }
     }
 }
