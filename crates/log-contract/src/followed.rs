@@ -8,6 +8,9 @@ use kew_log::{
 
 use crate::broken::{Broken, Checked, hold};
 
+/// No follower needs more jobs than that.
+const JOBS_MAX: usize = 10_000;
+
 /// A batch that was followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FollowedBatch {
@@ -167,13 +170,7 @@ impl Follower {
 
     /// Runs jobs until it is current, or has ended.
     pub(crate) fn catch_up_or_end(&mut self) -> Checked<Result<(), FollowError>> {
-        while self.progress == Progress::Behind {
-            match self.step_or_end()? {
-                Ok(has_run) => hold!(has_run, "a follower stays behind"),
-                Err(end) => return Ok(Err(end)),
-            }
-        }
-        Ok(Ok(()))
+        self.run_until(|progress| progress != Progress::Behind, "stays behind")
     }
 
     /// Runs jobs until it is current, or until there is none.
@@ -184,13 +181,25 @@ impl Follower {
     /// Promotes it, and returns how that ends.
     pub(crate) fn promote(&mut self, epoch: Epoch) -> Checked<Result<(), FollowError>> {
         self.log.promote(epoch);
-        while self.progress != Progress::Owned {
+        self.run_until(|progress| progress == Progress::Owned, "is not promoted")
+    }
+
+    /// Runs jobs until a progress is made, or the log has ended.
+    fn run_until(
+        &mut self,
+        is_made: fn(Progress) -> bool,
+        otherwise: &str,
+    ) -> Checked<Result<(), FollowError>> {
+        for _ in 0..JOBS_MAX {
+            if is_made(self.progress) {
+                return Ok(Ok(()));
+            }
             match self.step_or_end()? {
-                Ok(has_run) => hold!(has_run, "a promotion has no job, and does not end"),
+                Ok(has_run) => hold!(has_run, "a follower {otherwise}, and has no job"),
                 Err(end) => return Ok(Err(end)),
             }
         }
-        Ok(Ok(()))
+        Err(Broken::new(format!("a follower {otherwise}")))
     }
 }
 

@@ -13,6 +13,7 @@ mod owner;
 mod promises;
 mod random;
 mod subject;
+mod world;
 
 pub use broken::Broken;
 pub use memory::{MemoryOptions, MemorySource, Mistake, Others};
@@ -21,3 +22,4 @@ pub use promises::{Check, PROMISES, Promise};
 pub use subject::{
     Difference, Lost, MemorySubject, ModelSubject, SegmentSubject, Subject, altered,
 };
+pub use world::{Happened, run_world};

@@ -98,7 +98,8 @@ impl Engine {
         records: &[Placed],
     ) -> Result<(), Refused> {
         self.check_owner(opening, epoch)?;
-        if self.find(after).is_some_and(|found| has(found, records)) {
+        let is_there = |found: &[Placed]| in_common(found, records) == records.len();
+        if self.find(after).is_some_and(is_there) {
             return Ok(());
         }
         if self.end() != after {
@@ -184,12 +185,11 @@ impl Place {
     };
 }
 
-/// Whether some records begin with these.
-pub(super) fn has(found: &[Placed], records: &[Placed]) -> bool {
+/// How many of these records lie at the beginning of what was found.
+pub(super) fn in_common(found: &[Placed], records: &[Placed]) -> usize {
     let key = |(at, stored): &Placed| (*at, stored.epoch, stored.sealed.content);
-    found.len() >= records.len()
-        && found
-            .iter()
-            .zip(records)
-            .all(|(one, other)| key(one) == key(other))
+    let pairs = found.iter().zip(records);
+    pairs
+        .take_while(|(one, other)| key(one) == key(other))
+        .count()
 }

@@ -220,13 +220,23 @@ impl Net {
         }
     }
 
-    /// A member that no test drives begins the next epoch.
+    /// A member that nobody drives begins the next epoch.
     fn begin_elsewhere(&mut self) {
         let opening = self.open(usize::MAX);
-        let epoch = self.engine.epoch().next();
-        // It is above all others.
-        let _ = self.engine.begin(opening, epoch);
+        begin_next(&mut self.engine, opening);
     }
+
+    /// The same, when the request arrives.
+    pub(super) fn begin_elsewhere_later(&mut self) {
+        let opening = self.open(usize::MAX);
+        let begin = move |engine: &mut Engine| begin_next(engine, opening);
+        self.under_way.push_back(Box::new(begin));
+    }
+}
+
+fn begin_next(engine: &mut Engine, opening: Opening) {
+    let begun = engine.begin(opening, engine.epoch().next());
+    assert!(begun.is_ok(), "it is above all others");
 }
 
 impl fmt::Debug for Net {

@@ -133,6 +133,11 @@ impl Model {
         self.0.link.net().next_lost = Some((lost, is_fenced));
     }
 
+    /// A member that nobody drives asks to begin the next epoch. Its request is under way.
+    pub fn begin_elsewhere_later(&self) {
+        self.0.link.net().begin_elsewhere_later();
+    }
+
     /// All requests arrive that are under way.
     pub fn let_all_arrive(&self) {
         self.0.link.net().let_all_arrive();

@@ -7,20 +7,23 @@ use kew_log::{BootTime, Epoch, LogEnd};
 
 use super::Member;
 use super::copy::place;
-use super::engine::{Engine, Found, Place, Refused, has, place_behind};
+use super::engine::{Engine, Found, Place, Refused, in_common, place_behind};
 use super::link::Tries;
 use crate::memory::{Agreed, Mistake, Placed, Renewed, Shared};
 
 /// What has become of records.
-enum Step {
-    /// They are agreed, and this member is still the owner.
-    Agreed,
-    /// They are agreed, and the log has ended for this owner since.
-    AgreedAndEnded(LogEnd),
-    /// They are not, and never will be.
+struct Step {
+    /// So many of them are agreed: the first ones.
+    agreed: usize,
+    then: Then,
+}
+
+enum Then {
+    GoOn,
+    /// The log has ended for this owner. No more of them will ever be agreed.
     Ended(LogEnd),
     /// The lease of another member lasts until then.
-    Held(BootTime),
+    Hold(BootTime),
 }
 
 impl Member {
@@ -38,13 +41,14 @@ impl Member {
         while !batches.is_empty() && ended.is_none() {
             let count = self.world.link.some_of(batches.len());
             let step = self.append(copy, epoch, &batches[..count])?;
-            if let Step::Agreed | Step::AgreedAndEnded(_) = step {
-                agreed_end = copy.kept().put(batches.drain(..count).collect());
+            if step.agreed > 0 {
+                let agreed = batches.drain(..step.agreed).collect();
+                agreed_end = copy.kept().put(agreed);
             }
-            match step {
-                Step::Agreed => {}
-                Step::AgreedAndEnded(end) | Step::Ended(end) => ended = Some(end),
-                Step::Held(until) => {
+            match step.then {
+                Then::GoOn => {}
+                Then::Ended(end) => ended = Some(end),
+                Then::Hold(until) => {
                     self.lease().held_until = until;
                     break;
                 }
@@ -59,13 +63,14 @@ impl Member {
 
     /// Asks for records until it is known what has become of them. After each answer that is lost it reads.
     fn append(&self, copy: &Shared, epoch: Epoch, records: &[Placed]) -> Option<Step> {
+        let step = |agreed, then| Some(Step { agreed, then });
         let mut after = place(&copy.kept());
         let mut records = records.to_vec();
         let mut tries = Tries::default();
         loop {
             match self.try_append(&mut tries, epoch, after, &records) {
-                Some(Ok(())) => return Some(Step::Agreed),
-                Some(Err(Refused::Leased(until))) => return Some(Step::Held(until)),
+                Some(Ok(())) => return step(records.len(), Then::GoOn),
+                Some(Err(Refused::Leased(until))) => return step(0, Then::Hold(until)),
                 // An earlier try may have taken effect, so nothing is known yet.
                 Some(Err(Refused::Fenced(_) | Refused::Elsewhere)) => {}
                 None if self.is_stopped.load(Ordering::Relaxed) => return None,
@@ -73,15 +78,16 @@ impl Member {
             }
             let (found, _) = self.world.link.ask(move |engine| engine.read(after));
             if self.makes(Mistake::LostCountsAsFailed) && found.epoch != epoch {
-                return Some(Step::Ended(LogEnd::Fenced(found.epoch)));
+                return step(0, Then::Ended(LogEnd::Fenced(found.epoch)));
             }
-            if self.makes(Mistake::RetriedAtNewerPosition) && found.epoch == epoch {
+            let may_retry = found.has_place && found.epoch == epoch;
+            if self.makes(Mistake::RetriedAtNewerPosition) && may_retry {
                 (after, records) = moved(after, &found, &records);
                 continue;
             }
-            let step = self.settle(copy, epoch, &found, &records);
-            if step.is_some() {
-                return step;
+            let settled = self.settle(copy, epoch, &found, &records);
+            if settled.is_some() {
+                return settled;
             }
         }
     }
@@ -100,6 +106,9 @@ impl Member {
 
     /// What has become of records, as a read of their place shows. `None` if they are to be asked for again: the log still
     /// ends where they go.
+    ///
+    /// An earlier request may have brought some of them and not the others: a commit that had to wait is not asked for again
+    /// in the same parts.
     fn settle(
         &self,
         copy: &Shared,
@@ -107,17 +116,17 @@ impl Member {
         found: &Found,
         records: &[Placed],
     ) -> Option<Step> {
-        let fenced = (found.epoch != epoch).then_some(LogEnd::Fenced(found.epoch));
-        if has(&found.records, records) {
-            // That they are agreed does not say that this member owns the log now: what only reads must not rest on it.
-            return Some(fenced.map_or(Step::Agreed, Step::AgreedAndEnded));
-        }
-        // A request that is still under way is refused from now on.
-        if let Some(end) = fenced {
-            return Some(Step::Ended(end));
-        }
-        let is_free = found.has_place && found.records.is_empty();
-        (!is_free).then(|| Step::Ended(self.diverged(copy)))
+        let agreed = in_common(&found.records, records);
+        // A request that is still under way is refused from now on. What is agreed does not say that this member owns the
+        // log now, so the end comes with it: what only reads must not rest on such a commit.
+        let end = match found.epoch == epoch {
+            false => Some(LogEnd::Fenced(found.epoch)),
+            true if agreed > 0 => None,
+            true if found.has_place && found.records.is_empty() => return None,
+            true => Some(self.diverged(copy)),
+        };
+        let then = end.map_or(Then::GoOn, Then::Ended);
+        Some(Step { agreed, then })
     }
 
     /// Renews the lease. It is trusted from the moment on at which it was asked for.

@@ -1,5 +1,7 @@
 //! The contract on the logs that are there, and on logs that make a mistake.
 
+mod worlds;
+
 use kew_log_contract::{
     MemorySubject, ModelSubject, PROMISES, Promise, SegmentSubject, Subject, altered,
 };
