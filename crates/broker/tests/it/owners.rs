@@ -1,5 +1,6 @@
 //! A log that changes hands: what its owner answers when another one begins, and how it becomes the owner again.
 
+mod model;
 mod on_disk;
 mod others;
 
@@ -371,11 +372,16 @@ async fn a_follower_says_so_to_operators() {
 /// Two processes own a log in turn, each several times, while others send to both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_acknowledged_is_there_once_whoever_owns_the_log() {
-    const CHANGES: u64 = 12;
     let source = MemorySource::new(MemoryOptions::default());
-    let first = start(&source);
+    hand_over_in_turn(|_| start(&source)).await;
+}
+
+/// Starts two brokers on one log, and lets each own it several times.
+async fn hand_over_in_turn(start: impl Fn(usize) -> Broker) {
+    const CHANGES: u64 = 12;
+    let first = start(0);
     first.submit(create()).await.unwrap();
-    let mut owners = [start(&source), first];
+    let mut owners = [start(1), first];
     let is_over = Arc::new(AtomicBool::new(false));
     let next = Arc::new(AtomicU32::new(0));
     let mut senders = tokio::task::JoinSet::new();

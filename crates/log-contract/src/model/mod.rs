@@ -122,6 +122,12 @@ impl Model {
         net.engine.now
     }
 
+    /// Lets time pass up to this moment, if it has not come yet.
+    pub fn advance_to(&self, now: BootTime) {
+        let mut net = self.0.link.net();
+        net.engine.now = net.engine.now.max(now);
+    }
+
     /// The next answer takes so long.
     pub fn delay_next_ms(&self, ms: u64) {
         self.0.link.net().next_delay_us = ms * 1000;

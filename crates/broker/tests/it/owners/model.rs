@@ -1,0 +1,217 @@
+//! A log that two members agree on, with leases, and a link that loses answers.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use kew_broker::{Broker, Moment, Partition, Rejection, Reply};
+use kew_engine::{Command, Timestamp};
+use kew_log::{BootTime, JobKind, LogEnd};
+use kew_log_contract::{LinkOptions, Lost, Model, ModelOptions};
+
+use super::{NOW, broker_options, hand_over_in_turn};
+use crate::partition::options;
+use crate::support::{create, peek, send};
+
+/// A partition on a member of a model. Its commits are for the test to run.
+struct Member {
+    model: Model,
+    partition: Partition<u32>,
+    replies: Vec<(u32, Reply)>,
+    /// How many leases were asked for.
+    renewals: usize,
+}
+
+/// A link that loses only what a test lets it lose.
+fn model() -> Model {
+    let link = LinkOptions {
+        once_in: 0,
+        delay_us_max: 0,
+    };
+    let options = ModelOptions {
+        link,
+        ..ModelOptions::default()
+    };
+    Model::new(options, 1)
+}
+
+impl Member {
+    fn open(model: &Model, member: usize) -> Self {
+        let source = model.member(member);
+        let (partition, _) = Partition::open_from(&source, options(), [1; 16], NOW).unwrap();
+        Self {
+            model: model.clone(),
+            partition,
+            replies: Vec::new(),
+            renewals: 0,
+        }
+    }
+
+    fn boot(&self) -> BootTime {
+        self.model.advance_ms(0)
+    }
+
+    fn turn(&mut self, commands: &[(u32, Command)]) {
+        let boot = self.boot();
+        let time = Timestamp::from_ms(NOW.as_ms() + boot.as_us() / 1000);
+        let mut commands: VecDeque<_> = commands.iter().cloned().collect();
+        let now = Moment { time, boot };
+        self.partition.turn(now, &mut commands, &mut self.replies);
+        while !commands.is_empty() {
+            // There is no room yet.
+            self.settle().unwrap();
+            self.partition.turn(now, &mut commands, &mut self.replies);
+        }
+    }
+
+    /// Runs all jobs.
+    fn settle(&mut self) -> Result<(), LogEnd> {
+        while let Some(job) = self.partition.next_job() {
+            self.renewals += usize::from(job.kind() == JobKind::Renew);
+            self.partition.complete(job.run(), &mut self.replies)?;
+        }
+        Ok(())
+    }
+
+    fn confirm(&mut self) {
+        self.partition.confirm(self.boot(), &mut self.replies);
+    }
+
+    /// The commands that were answered, and why one failed.
+    fn answered(&mut self) -> Vec<(u32, Option<Rejection>)> {
+        let replies = self.replies.drain(..);
+        replies
+            .map(|(ticket, reply)| (ticket, reply.err()))
+            .collect()
+    }
+}
+
+#[test]
+fn a_lease_answers_what_only_reads_and_ends_before_the_next_owner_commits() {
+    let model = model();
+    let mut first = Member::open(&model, 0);
+    first.turn(&[(1, create()), (2, send("a"))]);
+    first.settle().unwrap();
+    assert_eq!(first.answered(), [(1, None), (2, None)]);
+    first.turn(&[(3, peek())]);
+    first.confirm();
+    assert_eq!(first.answered(), [(3, None)], "it needs no commit");
+    assert_eq!(first.renewals, 1);
+
+    // The first one does not know of it yet. It may still show what it has: nothing else is agreed.
+    let mut second = Member::open(&model, 1);
+    second.turn(&[(11, send("b"))]);
+    second.settle().unwrap();
+    assert_eq!(second.answered(), [], "its first commit waits");
+    first.turn(&[(4, peek())]);
+    first.confirm();
+    assert_eq!(first.answered(), [(4, None)]);
+
+    model.advance_ms(2_600);
+    first.turn(&[(5, peek())]);
+    first.confirm();
+    assert_eq!(first.answered(), [], "its lease is over");
+    second.turn(&[]);
+    second.settle().unwrap();
+    assert_eq!(second.answered(), [], "and perhaps not for the others");
+    let due = second.partition.next_wake().boot.unwrap();
+    model.advance_to(due);
+    second.turn(&[]);
+    second.settle().unwrap();
+    assert_eq!(second.answered(), [(11, None)]);
+    let end = first.settle().unwrap_err();
+    assert!(matches!(end, LogEnd::Fenced(_)), "{end}");
+    assert_eq!(first.answered(), [(5, Some(Rejection::NotOwner))]);
+}
+
+/// The answer of its last commit is lost, and another member begins an epoch before the owner asks again.
+#[test]
+fn a_fenced_owner_knows_what_its_last_commit_has_done() {
+    for (lost, told) in [
+        (Lost::Answer, None),
+        (Lost::Request, Some(Rejection::Unknown)),
+    ] {
+        let model = model();
+        let mut first = Member::open(&model, 0);
+        first.turn(&[(1, create())]);
+        first.settle().unwrap();
+        first.answered();
+        model.lose_next(lost, true);
+        first.turn(&[(2, send("a")), (3, peek())]);
+        let end = first.settle().unwrap_err();
+        assert!(matches!(end, LogEnd::Fenced(_)), "{end}");
+        // What only reads must not rest on a commit that ends the log, although it is agreed.
+        let is_there = u64::from(told.is_none());
+        let read = (3, Some(Rejection::NotOwner));
+        let mut answered = first.answered();
+        answered.sort_by_key(|(ticket, _)| *ticket);
+        assert_eq!(answered, [(2, told), read]);
+        model.let_all_arrive();
+        let second = Member::open(&model, 1);
+        let (_, count) = second.partition.state().counts();
+        assert_eq!(count, is_there);
+    }
+}
+
+/// Lets the clock of a model show what the machine's shows.
+struct Ticking {
+    is_over: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Ticking {
+    fn start(model: Model) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let until = Arc::clone(&is_over);
+        let thread = thread::spawn(move || {
+            while !until.load(Ordering::Relaxed) {
+                model.advance_to(boot_time());
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        Self {
+            is_over,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Ticking {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// As a runner reads it.
+fn boot_time() -> BootTime {
+    #[cfg(target_os = "linux")]
+    let clock = rustix::time::ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    let clock = rustix::time::ClockId::Monotonic;
+    let boot = rustix::time::clock_gettime(clock);
+    let us = boot.tv_sec * 1_000_000 + boot.tv_nsec / 1000;
+    BootTime::from_us(us.try_into().unwrap())
+}
+
+/// The story of the log in memory, over links that lose answers and with short leases.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_own_the_log_in_turn() {
+    let options = ModelOptions {
+        lease_ms: 30,
+        margin_ms: 5,
+        ..ModelOptions::default()
+    };
+    let model = Model::new(options, 7);
+    model.advance_to(boot_time());
+    let _ticking = Ticking::start(model.clone());
+    let start = |member| -> Broker {
+        let source = Arc::new(model.member(member));
+        Broker::start_on(source, broker_options()).unwrap().0
+    };
+    hand_over_in_turn(start).await;
+}
