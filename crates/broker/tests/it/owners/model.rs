@@ -12,8 +12,11 @@ use kew_log::{BootTime, JobKind, LogEnd};
 use kew_log_contract::{LinkOptions, Lost, Model, ModelOptions};
 
 use super::{NOW, broker_options, hand_over_in_turn};
+use crate::metrics::{metrics, value};
 use crate::partition::options;
 use crate::support::{create, peek, send};
+
+const END: &str = "kew_log_end_position";
 
 /// A partition on a member of a model. Its commits are for the test to run.
 struct Member {
@@ -214,4 +217,25 @@ async fn members_own_the_log_in_turn() {
         Broker::start_on(source, broker_options()).unwrap().0
     };
     hand_over_in_turn(start).await;
+}
+
+/// A commit that waits for another member's lease is no job. A stop does not wait for it for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_gives_up_a_commit_that_waits_for_a_lease() {
+    let model = model();
+    let mut first = Member::open(&model, 0);
+    first.turn(&[(1, create())]);
+    first.settle().unwrap();
+    assert_eq!(first.renewals, 1);
+    let source = Arc::new(model.member(1));
+    let (second, _) = Broker::start_on(source, broker_options()).unwrap();
+    let begun = value(&metrics(&second, 0).await, END, &[]);
+    let sender = second.clone();
+    let sent = tokio::spawn(async move { sender.submit(send("a")).await.err() });
+    while value(&metrics(&second, 0).await, END, &[]) == begun {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(!sent.is_finished());
+    second.stop();
+    assert_eq!(sent.await.unwrap(), Some(Rejection::Stopped));
 }
