@@ -25,9 +25,9 @@ pub struct Happened {
     pub refused: usize,
     /// Batches of owners that were not asked any more.
     pub unknown: usize,
-    /// Promotions that succeeded, and that were fenced.
+    /// Promotions that succeeded.
     pub promoted: usize,
-    /// See `promoted`.
+    /// Promotions to an epoch that another member had begun.
     pub fenced: usize,
     /// Moments at which an owner trusted its lease.
     pub leased: usize,
