@@ -44,7 +44,7 @@ pub fn run_world(seed: u64, mistake: Option<Mistake>) -> Result<Happened, Broken
 }
 
 /// How much happens in a world.
-const STEPS: usize = 400;
+const STEPS: usize = 2_000;
 
 struct World {
     random: Random,
@@ -134,7 +134,7 @@ impl World {
             return self.check_leases();
         }
         if self.random.once_in(15) {
-            member.rests_for = self.random.below(80);
+            member.rests_for = self.random.below(50);
         }
         if self.random.once_in(60) {
             return self.start_again(index);
@@ -152,7 +152,7 @@ impl World {
         match self.random.below(64) {
             0..=7 => drop(self.model.advance_ms(ms)),
             8..=11 => self.model.delay_next_ms(ms),
-            12 => self.model.begin_elsewhere_later(),
+            12 if self.random.once_in(4) => self.model.begin_elsewhere_later(),
             _ => {}
         }
     }

@@ -40,7 +40,7 @@ impl Member {
         let mut ended = None;
         while !batches.is_empty() && ended.is_none() {
             let count = self.world.link.some_of(batches.len());
-            let step = self.append(copy, epoch, &batches[..count])?;
+            let step = self.append(copy, epoch, &batches, count)?;
             if step.agreed > 0 {
                 let agreed = batches.drain(..step.agreed).collect();
                 agreed_end = copy.kept().put(agreed);
@@ -61,11 +61,18 @@ impl Member {
         })
     }
 
-    /// Asks for records until it is known what has become of them. After each answer that is lost it reads.
-    fn append(&self, copy: &Shared, epoch: Epoch, records: &[Placed]) -> Option<Step> {
+    /// Asks for the first few of some batches until it is known what has become of them. After each answer that is lost it
+    /// reads.
+    fn append(
+        &self,
+        copy: &Shared,
+        epoch: Epoch,
+        batches: &[Placed],
+        count: usize,
+    ) -> Option<Step> {
         let step = |agreed, then| Some(Step { agreed, then });
         let mut after = place(&copy.kept());
-        let mut records = records.to_vec();
+        let mut records = batches[..count].to_vec();
         let mut tries = Tries::default();
         loop {
             match self.try_append(&mut tries, epoch, after, &records) {
@@ -85,7 +92,7 @@ impl Member {
                 (after, records) = moved(after, &found, &records);
                 continue;
             }
-            let settled = self.settle(copy, epoch, &found, &records);
+            let settled = self.settle(copy, epoch, &found, batches);
             if settled.is_some() {
                 return settled;
             }
@@ -104,19 +111,19 @@ impl Member {
         self.world.link.try_append(tries, &Arc::new(append))
     }
 
-    /// What has become of records, as a read of their place shows. `None` if they are to be asked for again: the log still
+    /// What has become of batches, as a read of their place shows. `None` if they are to be asked for again: the log still
     /// ends where they go.
     ///
-    /// An earlier request may have brought some of them and not the others: a commit that had to wait is not asked for again
-    /// in the same parts.
+    /// An earlier request may have brought fewer of them than the last one asked for, or more: a commit that had to wait is
+    /// not asked for again in the same parts.
     fn settle(
         &self,
         copy: &Shared,
         epoch: Epoch,
         found: &Found,
-        records: &[Placed],
+        batches: &[Placed],
     ) -> Option<Step> {
-        let agreed = in_common(&found.records, records);
+        let agreed = in_common(&found.records, batches);
         // A request that is still under way is refused from now on. What is agreed does not say that this member owns the
         // log now, so the end comes with it: what only reads must not rest on such a commit.
         let end = match found.epoch == epoch {

@@ -21,6 +21,7 @@ fn what_is_acknowledged_is_followed_once_by_everybody() {
         all.fenced += happened.fenced;
         all.leased += happened.leased;
     }
+
     let all = [
         all.acknowledged,
         all.refused,
