@@ -3,7 +3,8 @@
 //! A front end that waits for each answer separately needs a task and a wake-up for each. Here all answers
 //! of one commit arrive together and cause one wake-up.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, oneshot};
@@ -14,12 +15,26 @@ use crate::{Rejection, Reply};
 /// The place where answers arrive. Each has the key under which its command was submitted.
 ///
 /// Answers that are not taken are dropped with it.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Answers {
     came: Mutex<Vec<(u64, Reply)>>,
     any: Notify,
     /// Commands without an answer so far whose answers nobody needs.
     given_up: Mutex<BTreeSet<u64>>,
+    /// What else is to hear that they are given up.
+    hear: Mutex<BTreeMap<u64, Hear>>,
+}
+
+/// Hears that nobody waits for an answer any more.
+type Hear = Box<dyn FnOnce() + Send>;
+
+impl fmt::Debug for Answers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answers")
+            .field("came", &self.came)
+            .field("given_up", &self.given_up)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Answers {
@@ -38,6 +53,10 @@ impl Answers {
     /// carried out then. The answer comes all the same.
     pub fn give_up(&self, key: u64) {
         lock(&self.given_up).insert(key);
+        let hear = lock(&self.hear).remove(&key);
+        if let Some(hear) = hear {
+            hear();
+        }
     }
 
     /// Notes that a command was answered that was given up, if it was.
@@ -58,9 +77,12 @@ impl Answers {
     }
 }
 
-/// The recipient of an answer.
+/// The recipient of an answer. It is answered once. If it is dropped, the partition has stopped.
 #[derive(Debug)]
-pub(crate) enum Asker {
+pub struct Asker(To);
+
+#[derive(Debug)]
+enum To {
     /// A caller that waits for this answer alone. Dropping the sender means that there is no answer.
     Alone(oneshot::Sender<Reply>),
     /// A caller with many commands under way.
@@ -68,11 +90,61 @@ pub(crate) enum Asker {
 }
 
 impl Asker {
+    pub(crate) fn alone(sender: oneshot::Sender<Reply>) -> Self {
+        Self(To::Alone(sender))
+    }
+
+    /// The caller whose answers arrive at one place, with the key of this one.
+    pub(crate) fn among(answers: &Arc<Answers>, key: u64) -> Self {
+        Self(To::Among(Among::new(answers, key)))
+    }
+
+    /// The key of a command that was not accepted, so that it gets no answer. `None` if its caller waits for it alone.
+    pub(crate) fn forget(self) -> Option<u64> {
+        match self.0 {
+            To::Alone(_) => None,
+            To::Among(among) => Some(among.forget()),
+        }
+    }
+
+    /// Gives the answer.
+    pub fn answer(self, reply: Reply) {
+        let mut hand_out = HandOut::default();
+        hand_out.answer(self, reply);
+        hand_out.wake();
+    }
+
+    /// The same recipient, which calls this once if nobody waits for the answer any more before it comes. For a door that
+    /// leads to another process. To be called within a runtime of Tokio.
+    #[must_use]
+    pub fn hearing(self, given_up: impl FnOnce() + Send + 'static) -> Self {
+        match self.0 {
+            To::Alone(mut to) => {
+                let (sender, answer) = oneshot::channel();
+                tokio::spawn(async move {
+                    tokio::select! {
+                        biased;
+                        // Without an answer the caller has none, either.
+                        answered = answer => if let Ok(reply) = answered {
+                            drop(to.send(reply));
+                        },
+                        () = to.closed() => given_up(),
+                    }
+                });
+                Self::alone(sender)
+            }
+            To::Among(mut among) => {
+                among.hear(Box::new(given_up));
+                Self(To::Among(among))
+            }
+        }
+    }
+
     /// Whether somebody waits for the answer.
     pub(crate) fn is_waiting(&self) -> bool {
-        match self {
-            Self::Alone(sender) => !sender.is_closed(),
-            Self::Among(among) => {
+        match &self.0 {
+            To::Alone(sender) => !sender.is_closed(),
+            To::Among(among) => {
                 let answers = among.answers.as_ref();
                 answers.is_some_and(|answers| answers.is_waiting(among.key))
             }
@@ -82,27 +154,50 @@ impl Asker {
 
 /// One command of many. It is answered exactly once: if it is dropped, the partition has stopped.
 #[derive(Debug)]
-pub(crate) struct Among {
+struct Among {
     answers: Option<Arc<Answers>>,
     key: u64,
+    /// Whether something hears that it is given up.
+    is_heard: bool,
 }
 
 impl Among {
-    pub(crate) fn new(answers: &Arc<Answers>, key: u64) -> Self {
-        let answers = Some(Arc::clone(answers));
-        Self { answers, key }
+    fn new(answers: &Arc<Answers>, key: u64) -> Self {
+        Self {
+            answers: Some(Arc::clone(answers)),
+            key,
+            is_heard: false,
+        }
     }
 
     /// Gives no answer, because the command was not accepted. Returns the command's key.
-    pub(crate) fn forget(mut self) -> u64 {
-        self.answers = None;
+    fn forget(mut self) -> u64 {
+        self.take();
         self.key
+    }
+
+    fn hear(&mut self, hear: Hear) {
+        let Some(answers) = &self.answers else {
+            return;
+        };
+        self.is_heard = true;
+        let before = lock(&answers.hear).insert(self.key, hear);
+        debug_assert!(before.is_none(), "a command is under way once");
+    }
+
+    /// The place for its answer, for the last time.
+    fn take(&mut self) -> Option<Arc<Answers>> {
+        let answers = self.answers.take()?;
+        if self.is_heard {
+            lock(&answers.hear).remove(&self.key);
+        }
+        Some(answers)
     }
 }
 
 impl Drop for Among {
     fn drop(&mut self) {
-        if let Some(answers) = self.answers.take()
+        if let Some(answers) = self.take()
             && answers.put(self.key, Err(Rejection::Stopped))
         {
             answers.any.notify_one();
@@ -118,11 +213,11 @@ pub(crate) struct HandOut {
 
 impl HandOut {
     pub(crate) fn answer(&mut self, asker: Asker, reply: Reply) {
-        match asker {
+        match asker.0 {
             // The caller may have gone away. The command's effect stays.
-            Asker::Alone(sender) => drop(sender.send(reply)),
-            Asker::Among(mut among) => {
-                if let Some(answers) = among.answers.take()
+            To::Alone(sender) => drop(sender.send(reply)),
+            To::Among(mut among) => {
+                if let Some(answers) = among.take()
                     && answers.put(among.key, reply)
                 {
                     self.to_wake.push(answers);
@@ -161,7 +256,7 @@ mod tests {
         let answers = Arc::<Answers>::default();
         let mut hand_out = HandOut::default();
         for key in [3, 1, 2] {
-            let asker = Asker::Among(Among::new(&answers, key));
+            let asker = Asker::among(&answers, key);
             hand_out.answer(asker, Err(Rejection::Busy));
         }
         assert!(!is_ready(&answers));
@@ -175,12 +270,12 @@ mod tests {
     #[test]
     fn a_caller_that_has_gone_waits_for_nothing() {
         let (sender, answer) = oneshot::channel();
-        let alone = Asker::Alone(sender);
+        let alone = Asker::alone(sender);
         assert!(alone.is_waiting());
         drop(answer);
         assert!(!alone.is_waiting());
         let answers = Arc::<Answers>::default();
-        let among = Asker::Among(Among::new(&answers, 1));
+        let among = Asker::among(&answers, 1);
         answers.give_up(2);
         assert!(among.is_waiting());
         answers.give_up(1);

@@ -1,6 +1,7 @@
 //! The handle that front ends hold, and the answers and errors it returns.
 
 use std::io;
+use std::iter;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -14,11 +15,11 @@ use kew_log::{Epoch, LogSource, Recovery, SegmentSource, Storage};
 use thiserror::Error;
 use tokio::sync::{Notify, oneshot, watch};
 
-use crate::answers::{Among, Asker};
+use crate::answers::Asker;
 use crate::runner::{self, ReportOf, Shared};
 use crate::{
-    AdmissionLimits, Answered, Answers, ChangeWatch, OpenPartitionError, PartitionOptions,
-    Rejection, Reply, ScrubReport, Source, Standing, Watch,
+    AdmissionLimits, Answered, Answers, ChangeWatch, Door, OpenPartitionError, PartitionOptions,
+    Rejection, Reply, ScrubReport, Source, Standing, Wake, Watch,
 };
 
 /// How a broker is run.
@@ -117,6 +118,9 @@ impl Failure {
 pub struct Broker {
     /// Where the commands come from that this handle submits.
     source: Source,
+    /// Where they go to.
+    door: Arc<dyn Door>,
+    /// The partition of this process.
     pub(crate) shared: Arc<Shared>,
     /// Locked by the caller that reads for metrics.
     pub(crate) reading: Arc<tokio::sync::Mutex<()>>,
@@ -150,6 +154,7 @@ impl Broker {
         let started = runner::start(source, options, failed)?;
         let broker = Self {
             source: Source::ALONE,
+            door: Arc::clone(&started.shared) as Arc<dyn Door>,
             shared: started.shared,
             reading: Arc::default(),
             threads: Arc::new(Mutex::new(started.threads)),
@@ -178,6 +183,24 @@ impl Broker {
         }
     }
 
+    /// A handle for the commands of a source that has a number already.
+    #[must_use]
+    pub fn of_source(&self, source: Source) -> Self {
+        Self {
+            source,
+            ..self.clone()
+        }
+    }
+
+    /// A handle whose commands and watches go through another door. Everything else is of the partition of this process.
+    #[must_use]
+    pub fn through(&self, door: Arc<dyn Door>) -> Self {
+        Self {
+            door,
+            ..self.clone()
+        }
+    }
+
     /// Carries out a command. The answer comes once everything it rests on is durable.
     ///
     /// Dropping the future does not take the command back. A message whose body turns out to be damaged on
@@ -202,10 +225,15 @@ impl Broker {
     /// The answer to a command, without its bodies.
     async fn ask(&self, command: Command) -> Result<Answered, Rejection> {
         let (sender, answer) = oneshot::channel::<Reply>();
-        let submitted = self
-            .shared
-            .submit(self.source, Asker::Alone(sender), command);
-        submitted.map_err(|(_, rejection)| rejection)?;
+        let mut asked = iter::once((Asker::alone(sender), command));
+        let mut refused = None;
+        self.door
+            .submit(self.source, &mut asked, &mut |_, rejection| {
+                refused = Some(rejection);
+            });
+        if let Some(rejection) = refused {
+            return Err(rejection);
+        }
         // A ticket is dropped without an answer only if its runner is gone.
         answer.await.unwrap_or(Err(Rejection::Stopped))
     }
@@ -222,14 +250,11 @@ impl Broker {
         answers: &Arc<Answers>,
         mut refused: impl FnMut(u64, Rejection),
     ) {
-        let asked = commands.map(|(key, command)| {
-            let among = Among::new(answers, key);
-            (Asker::Among(among), command)
-        });
-        self.shared
-            .submit_all(self.source, asked, |asker, rejection| {
-                if let Asker::Among(among) = asker {
-                    refused(among.forget(), rejection);
+        let mut asked = commands.map(|(key, command)| (Asker::among(answers, key), command));
+        self.door
+            .submit(self.source, &mut asked, &mut |asker, rejection| {
+                if let Some(key) = asker.forget() {
+                    refused(key, rejection);
                 }
             });
     }
@@ -237,13 +262,19 @@ impl Broker {
     /// Watches a bus queue or sub-queue for something to receive. `entity` is the incarnation that a read of
     /// it shows.
     pub fn watch(&self, entity: Incarnation, awaited: Awaited) -> Watch {
-        self.shared.watchers.watch(entity, awaited)
+        self.door.watchers().watch(entity, awaited)
     }
 
     /// Notifies `notify` whenever the settings of a bus queue or sub-queue change or it is deleted.
     /// [`ChangeWatch::take`] says which watch has a change.
     pub fn watch_changes(&self, entity: Incarnation, notify: &Arc<Notify>) -> ChangeWatch {
-        self.shared.watchers.watch_changes(entity, notify)
+        self.door.watchers().watch_changes(entity, notify)
+    }
+
+    /// Wakes a receiver that waits for this, as if something had just come: another one was woken for it, and has gone.
+    pub fn pass_on(&self, entity: Incarnation, awaited: Awaited) {
+        let wake = Wake::One(entity, awaited);
+        self.door.watchers().wake(iter::once(wake));
     }
 
     /// What the scrub has found, and which messages are set aside. `None` if the partition has stopped or follows.
@@ -260,12 +291,12 @@ impl Broker {
 
     /// How many receivers were woken since the start.
     pub fn woken_count(&self) -> u64 {
-        self.shared.watchers.woken.value()
+        self.door.watchers().woken.value()
     }
 
     /// How many watches there are.
     pub fn watch_count(&self) -> usize {
-        self.shared.watchers.count()
+        self.door.watchers().count()
     }
 
     /// How the partition is.

@@ -4,13 +4,16 @@
 //! whether it waits for messages or not. They are hints too: read the entity to see what has changed.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use kew_engine::Incarnation;
+use kew_engine::wire::{Interest, Watched};
 use tokio::sync::Notify;
 
 use crate::broker::lock;
+use crate::watch::Tell;
 
 #[derive(Debug)]
 struct Told {
@@ -26,7 +29,7 @@ impl Told {
 }
 
 /// The clients to notify, by entity.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct ChangeWatchers {
     /// The number of watches, so that the runner can read it without the lock.
     count: AtomicUsize,
@@ -34,9 +37,34 @@ pub(crate) struct ChangeWatchers {
     named: AtomicU64,
     /// By name: a client can have thousands of watches for one entity, and drop them one by one.
     by_entity: Mutex<HashMap<Incarnation, BTreeMap<u64, Arc<Told>>>>,
+    /// The process of the partition, if it is another one.
+    remote: Option<Tell>,
+}
+
+impl fmt::Debug for ChangeWatchers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChangeWatchers")
+            .field("by_entity", &self.by_entity)
+            .finish_non_exhaustive()
+    }
 }
 
 impl ChangeWatchers {
+    /// Those of a process that reaches the partition in another one, which hears of which entities there are some.
+    pub(crate) fn remote(tell: Tell) -> Self {
+        Self {
+            remote: Some(tell),
+            ..Self::default()
+        }
+    }
+
+    fn tell_remote(&self, entity: Incarnation, interest: Interest) {
+        if let Some(tell) = &self.remote {
+            let awaited = None;
+            tell(Watched { entity, awaited }, interest);
+        }
+    }
+
     pub(crate) fn watch(
         self: &Arc<Self>,
         entity: Incarnation,
@@ -47,10 +75,13 @@ impl ChangeWatchers {
             notify: Arc::clone(notify),
         });
         let name = self.named.fetch_add(1, Ordering::Relaxed);
-        lock(&self.by_entity)
-            .entry(entity)
-            .or_default()
-            .insert(name, Arc::clone(&told));
+        let mut by_entity = lock(&self.by_entity);
+        let all = by_entity.entry(entity).or_default();
+        if all.is_empty() {
+            self.tell_remote(entity, Interest::Begins);
+        }
+        all.insert(name, Arc::clone(&told));
+        drop(by_entity);
         self.count.fetch_add(1, Ordering::Relaxed);
         ChangeWatch {
             told,
@@ -108,6 +139,7 @@ impl Drop for ChangeWatch {
             all.remove(&self.name);
             if all.is_empty() {
                 by_entity.remove(&self.entity);
+                self.watchers.tell_remote(self.entity, Interest::Ends);
             }
         }
         self.watchers.count.fetch_sub(1, Ordering::Relaxed);

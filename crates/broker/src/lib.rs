@@ -20,6 +20,7 @@ mod bodies;
 mod broker;
 mod changes;
 mod clock;
+mod door;
 mod follower;
 mod metrics;
 mod migrate;
@@ -33,12 +34,13 @@ mod waiters;
 mod watch;
 
 pub use admission::{Admission, AdmissionLimits, Admitted, Busy};
-pub use answers::Answers;
+pub use answers::{Answers, Asker};
 pub use backup::{BackupPin, BackupRefused};
 pub use bodies::AnswerBodies;
 pub use broker::{Answer, Broker, BrokerOptions, Failure, StartError};
 pub use changes::ChangeWatch;
 pub use clock::{Clock, ClockReading, Due, Moment};
+pub use door::Door;
 pub use migrate::{MigrateError, Migrated, OldPartition};
 pub use partition::{
     Answered, DamagedBody, OpenPartitionError, Partition, PartitionOptions, QuarantinedRun,
@@ -50,4 +52,4 @@ pub use repair::{Losses, LostMessage, LostRules, LostSessionState, Repair, Repai
 pub use restore::{Restore, RestoreError};
 pub use rotation::{Cost, Excess, Rotation, Share, Source, Target, Waiting};
 pub use runner::Standing;
-pub use watch::{Wake, Watch};
+pub use watch::{Tell, Wake, Watch, Watchers};

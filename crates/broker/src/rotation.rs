@@ -33,6 +33,14 @@ impl Source {
         Self(NonZeroU64::new(number))
     }
 
+    /// The number that names it; 0 for [`Source::ALONE`].
+    pub const fn number(self) -> u64 {
+        match self.0 {
+            Some(number) => number.get(),
+            None => 0,
+        }
+    }
+
     /// A source that no other caller has.
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);

@@ -14,6 +14,7 @@
 //! Only a change of the queue, or its deletion, wakes all receivers. A receiver that has looked does not
 //! pass its wake-up on: the next receiver would find no more than it did.
 
+mod remote;
 mod wait_list;
 
 use std::collections::HashMap;
@@ -22,9 +23,12 @@ use std::sync::{Arc, Mutex};
 
 use kew_engine::Incarnation;
 use kew_engine::bus::Awaited;
+use kew_engine::wire::{Interest, Watched, Woken};
 use kew_metrics::Counter;
 use tokio::sync::{Notify, oneshot};
 
+use self::remote::Remote;
+pub use self::remote::Tell;
 use self::wait_list::WaitList;
 use crate::broker::lock;
 use crate::changes::{ChangeWatch, ChangeWatchers};
@@ -44,23 +48,38 @@ type List = WaitList<oneshot::Sender<u64>>;
 
 /// All receivers that wait, by entity and by the thing they wait for.
 #[derive(Debug, Default)]
-pub(crate) struct Watchers {
+pub struct Watchers {
     /// The number of watches, so that the runner can read it without the lock.
     count: AtomicUsize,
     by_entity: Mutex<HashMap<Incarnation, HashMap<Awaited, List>>>,
     changes: Arc<ChangeWatchers>,
+    /// The partition's process, if it is another one.
+    remote: Option<Remote>,
     /// How many receivers were woken.
     pub(crate) woken: Counter,
 }
 
 impl Watchers {
+    /// The receivers of a process that reaches the partition in another one. `tell` says what that one is to hear, in order,
+    /// and before the commands that follow. It does not block.
+    pub fn remote(tell: Tell) -> Arc<Self> {
+        Arc::new(Self {
+            changes: Arc::new(ChangeWatchers::remote(Arc::clone(&tell))),
+            remote: Some(Remote::new(tell)),
+            ..Self::default()
+        })
+    }
+
     pub(crate) fn watch(self: &Arc<Self>, entity: Incarnation, awaited: Awaited) -> Watch {
-        let rounds = lock(&self.by_entity)
-            .entry(entity)
-            .or_default()
-            .entry(awaited.clone())
-            .or_default()
-            .join();
+        let mut by_entity = lock(&self.by_entity);
+        let lists = by_entity.entry(entity).or_default();
+        if let Some(remote) = &self.remote
+            && !lists.contains_key(&awaited)
+        {
+            remote.tell(entity, &awaited, Interest::Begins);
+        }
+        let rounds = lists.entry(awaited.clone()).or_default().join();
+        drop(by_entity);
         self.count.fetch_add(1, Ordering::Relaxed);
         Watch {
             entity,
@@ -104,9 +123,42 @@ impl Watchers {
         }
     }
 
+    /// Wakes receivers because the partition's process has said so.
+    pub fn woken(&self, of: Watched, woken: Woken) {
+        let Watched { entity, awaited } = of;
+        let Some(awaited) = awaited else {
+            self.changes.tell(entity);
+            return;
+        };
+        let mut by_entity = lock(&self.by_entity);
+        let list = by_entity.get_mut(&entity);
+        let list = list.and_then(|lists| lists.get_mut(&awaited));
+        let is_any_woken = match (list, woken) {
+            (None, _) => false,
+            (Some(list), Woken::One) => self.wake_one(list),
+            (Some(list), Woken::All) => {
+                self.wake_list(list);
+                true
+            }
+        };
+        let Some(remote) = &self.remote else {
+            return;
+        };
+        remote.was_answered(entity, &awaited);
+        if !is_any_woken && woken == Woken::One {
+            // They have gone meanwhile. Another process may have some.
+            remote.tell(entity, &awaited, Interest::PassesOn);
+        }
+        let list = by_entity.get(&entity);
+        let list = list.and_then(|lists| lists.get(&awaited));
+        if list.is_some_and(List::is_any_waiting) {
+            remote.waits(entity, &awaited);
+        }
+    }
+
     /// Wakes every receiver of every entity, and tells every client of a change: the partition has another owner, which
     /// may have changed anything.
-    pub(crate) fn wake_all(&self) {
+    pub fn wake_all(&self) {
         let mut by_entity = lock(&self.by_entity);
         for list in by_entity.values_mut().flat_map(HashMap::values_mut) {
             self.wake_list(list);
@@ -140,10 +192,14 @@ impl Watchers {
         woken.for_each(|waker| self.tell(waker, rounds));
     }
 
-    fn wake_one(&self, list: &mut List) {
-        if let Some(waker) = list.wake_one() {
+    /// Returns whether one waited.
+    fn wake_one(&self, list: &mut List) -> bool {
+        let waker = list.wake_one();
+        let is_any = waker.is_some();
+        if let Some(waker) = waker {
             self.tell(waker, list.rounds());
         }
+        is_any
     }
 
     fn tell(&self, waker: oneshot::Sender<u64>, rounds: u64) {
@@ -188,6 +244,20 @@ impl Watch {
     /// Waits until the entity may have something, has changed or is gone. A holder that calls this again
     /// must have looked since the last wake-up. Dropping the future loses no wake-up.
     pub async fn woken(&mut self) {
+        self.woken_as().await;
+    }
+
+    /// The same, and returns who was woken with it.
+    pub async fn woken_as(&mut self) -> Woken {
+        let rounds = self.rounds;
+        self.hear().await;
+        match self.rounds == rounds {
+            true => Woken::One,
+            false => Woken::All,
+        }
+    }
+
+    async fn hear(&mut self) {
         if self.told != Told::Unheard {
             self.told = Told::No;
             if let Some((ticket, woken)) = self.begin() {
@@ -209,7 +279,15 @@ impl Watch {
         let (waker, woken) = oneshot::channel();
         let mut rounds = self.rounds;
         let watchers = &self.watchers;
-        let ticket = watchers.with_list(self, |list| list.wait(&mut rounds, waker));
+        let ticket = watchers.with_list(self, |list| {
+            let ticket = list.wait(&mut rounds, waker);
+            if let Some(remote) = &watchers.remote
+                && ticket.is_some()
+            {
+                remote.waits(self.entity, &self.awaited);
+            }
+            ticket
+        });
         self.rounds = rounds;
         Some((ticket?, woken))
     }
@@ -245,13 +323,22 @@ impl Drop for Watch {
         if let Some(lists) = by_entity.get_mut(&self.entity)
             && let Some(list) = lists.get_mut(&self.awaited)
         {
-            if !list.leave() {
+            let passes_on = self.told != Told::No;
+            let is_any_left = list.leave();
+            let is_passed_on = passes_on && is_any_left && self.watchers.wake_one(list);
+            if !is_any_left {
                 lists.remove(&self.awaited);
                 if lists.is_empty() {
                     by_entity.remove(&self.entity);
                 }
-            } else if self.told != Told::No {
-                self.watchers.wake_one(list);
+            }
+            if let Some(remote) = &self.watchers.remote {
+                if passes_on && !is_passed_on {
+                    remote.tell(self.entity, &self.awaited, Interest::PassesOn);
+                }
+                if !is_any_left {
+                    remote.ends(self.entity, &self.awaited);
+                }
             }
         }
         self.watchers.count.fetch_sub(1, Ordering::Relaxed);

@@ -5,7 +5,7 @@ use std::thread;
 
 use tokio::sync::watch;
 
-use super::mailbox::{Door, Shared};
+use super::mailbox::{Intake, Shared};
 use crate::Failure;
 use crate::broker::lock;
 
@@ -18,7 +18,7 @@ pub(super) struct LastWill {
 impl Drop for LastWill {
     fn drop(&mut self) {
         // Dropped tickets answer their callers that the partition has stopped.
-        self.shared.close_door(Door::Stopped, &mut Vec::new());
+        self.shared.close_intake(Intake::Stopped, &mut Vec::new());
         if thread::panicking() {
             self.failed.send_replace(Some(Failure::of_a_bug()));
         }

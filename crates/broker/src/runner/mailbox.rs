@@ -14,7 +14,9 @@ use crate::broker::lock;
 use crate::metrics::Instruments;
 use crate::overview::SliceRequest;
 use crate::watch::Watchers;
-use crate::{Admission, AdmissionLimits, Admitted, Rejection, ScrubOutcome, ScrubReport, Source};
+use crate::{
+    Admission, AdmissionLimits, Admitted, Door, Rejection, ScrubOutcome, ScrubReport, Source,
+};
 
 /// The recipient of a command's answer, and what the command counts for until then.
 pub(super) type Ticket = (Asker, Admitted);
@@ -50,7 +52,7 @@ pub(super) struct Mailbox {
     /// The runner waits for mail: wake it after adding some.
     pub(super) runner_waits: bool,
     pub(super) stop: bool,
-    pub(super) door: Door,
+    pub(super) intake: Intake,
     /// Of the log.
     pub(super) opening: Opening,
 }
@@ -66,7 +68,7 @@ pub(super) struct Returned {
 
 /// Whether commands are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Door {
+pub(super) enum Intake {
     Open,
     /// Nothing becomes durable, because too few other machines answer. Requests are carried out all the same.
     NoQuorum,
@@ -89,12 +91,12 @@ impl Opening {
 impl Mailbox {
     /// Whether commands are taken.
     fn is_open(&self) -> bool {
-        !self.stop && self.door == Door::Open
+        !self.stop && self.intake == Intake::Open
     }
 
     /// Whether requests are taken that change nothing in the log.
     fn takes_requests(&self) -> bool {
-        !self.stop && matches!(self.door, Door::Open | Door::NoQuorum)
+        !self.stop && matches!(self.intake, Intake::Open | Intake::NoQuorum)
     }
 }
 
@@ -144,6 +146,27 @@ pub(crate) enum ReportOf {
     Quarantined,
 }
 
+impl Door for Shared {
+    fn submit(
+        &self,
+        from: Source,
+        commands: &mut dyn Iterator<Item = (Asker, Command)>,
+        refused: &mut dyn FnMut(Asker, Rejection),
+    ) {
+        let mut mailbox = lock(&self.mailbox);
+        for (asker, command) in commands {
+            if let Err((asker, rejection)) = self.take(&mut mailbox, from, asker, command) {
+                refused(asker, rejection);
+            }
+        }
+        self.wake(mailbox);
+    }
+
+    fn watchers(&self) -> &Arc<Watchers> {
+        &self.watchers
+    }
+}
+
 impl Shared {
     pub(super) fn new(admission: AdmissionLimits, instruments: Instruments) -> Self {
         Self {
@@ -159,7 +182,7 @@ impl Shared {
                 runner_waits: false,
                 promotion: None,
                 stop: false,
-                door: Door::Open,
+                intake: Intake::Open,
                 opening: Opening::default(),
             }),
             mail: Condvar::new(),
@@ -167,35 +190,6 @@ impl Shared {
             instruments,
             watchers: Arc::default(),
         }
-    }
-
-    /// Submits a command, or gives the asker back with a rejection.
-    pub(crate) fn submit(
-        &self,
-        source: Source,
-        asker: Asker,
-        command: Command,
-    ) -> Result<(), (Asker, Rejection)> {
-        let mut mailbox = lock(&self.mailbox);
-        self.take(&mut mailbox, source, asker, command)?;
-        self.wake(mailbox);
-        Ok(())
-    }
-
-    /// Submits many commands at once and wakes the runner when all are there.
-    pub(crate) fn submit_all(
-        &self,
-        source: Source,
-        commands: impl Iterator<Item = (Asker, Command)>,
-        mut on_refusal: impl FnMut(Asker, Rejection),
-    ) {
-        let mut mailbox = lock(&self.mailbox);
-        for (asker, command) in commands {
-            if let Err((asker, rejection)) = self.take(&mut mailbox, source, asker, command) {
-                on_refusal(asker, rejection);
-            }
-        }
-        self.wake(mailbox);
     }
 
     fn take(
@@ -206,7 +200,7 @@ impl Shared {
         command: Command,
     ) -> Result<(), (Asker, Rejection)> {
         if !mailbox.is_open() {
-            let rejection = self.rejection_at_door(mailbox);
+            let rejection = self.rejection_at_intake(mailbox);
             return Err((asker, rejection));
         }
         let Ok(admitted) = mailbox.admission.admit(&command) else {
@@ -231,13 +225,13 @@ impl Shared {
     }
 
     #[cold]
-    fn rejection_at_door(&self, mailbox: &Mailbox) -> Rejection {
-        let (refused, rejection) = match mailbox.door {
-            Door::NotOwner if !mailbox.stop => {
+    fn rejection_at_intake(&self, mailbox: &Mailbox) -> Rejection {
+        let (refused, rejection) = match mailbox.intake {
+            Intake::NotOwner if !mailbox.stop => {
                 (&self.instruments.refused_not_owner, Rejection::NotOwner)
             }
-            Door::NoQuorum if !mailbox.stop => (&self.instruments.refused_busy, Rejection::Busy),
-            Door::Open | Door::NotOwner | Door::NoQuorum | Door::Stopped => {
+            Intake::NoQuorum if !mailbox.stop => (&self.instruments.refused_busy, Rejection::Busy),
+            Intake::Open | Intake::NotOwner | Intake::NoQuorum | Intake::Stopped => {
                 (&self.instruments.refused_stopped, Rejection::Stopped)
             }
         };
@@ -248,28 +242,28 @@ impl Shared {
     /// Notes whether enough of the machines answer that keep the log.
     pub(super) fn note_quorum(&self, is_missing: bool) {
         let (from, to) = match is_missing {
-            true => (Door::Open, Door::NoQuorum),
-            false => (Door::NoQuorum, Door::Open),
+            true => (Intake::Open, Intake::NoQuorum),
+            false => (Intake::NoQuorum, Intake::Open),
         };
         let mut mailbox = lock(&self.mailbox);
-        if mailbox.door == from {
-            mailbox.door = to;
+        if mailbox.intake == from {
+            mailbox.intake = to;
         }
     }
 
     /// From now on commands and requests are taken.
-    pub(super) fn open_door(&self) {
+    pub(super) fn open_intake(&self) {
         self.out_of_space.store(false, Ordering::Relaxed);
-        lock(&self.mailbox).door = Door::Open;
+        lock(&self.mailbox).intake = Intake::Open;
         // Their entities may have changed while another process owned the log.
         self.watchers.wake_all();
     }
 
     /// From now on no commands are taken. Those that are there go to `mail`. Requests are dropped: who has made one learns
     /// that there is no answer.
-    pub(super) fn close_door(&self, door: Door, mail: &mut Vec<(Source, Ticket, Command)>) {
+    pub(super) fn close_intake(&self, intake: Intake, mail: &mut Vec<(Source, Ticket, Command)>) {
         let mut mailbox = lock(&self.mailbox);
-        mailbox.door = door;
+        mailbox.intake = intake;
         mailbox.slice = None;
         mailbox.backups.clear();
         mailbox.scrub_reports.clear();
@@ -323,19 +317,19 @@ impl Shared {
     /// Whether another process has owned the log since this opening, or does.
     pub(crate) fn has_left(&self, opening: Opening) -> bool {
         let mailbox = lock(&self.mailbox);
-        mailbox.door == Door::NotOwner || mailbox.opening != opening
+        mailbox.intake == Intake::NotOwner || mailbox.opening != opening
     }
 
     /// How many commands are under way, and the state of the partition.
     pub(crate) fn standing(&self) -> (usize, Standing) {
         let mailbox = lock(&self.mailbox);
-        let standing = match mailbox.door {
+        let standing = match mailbox.intake {
             _ if mailbox.stop => Standing::Stopped,
-            Door::Stopped => Standing::Stopped,
-            Door::NotOwner => Standing::Following,
-            Door::NoQuorum => Standing::NoQuorum,
-            Door::Open if self.out_of_space.load(Ordering::Relaxed) => Standing::Full,
-            Door::Open => Standing::Ready,
+            Intake::Stopped => Standing::Stopped,
+            Intake::NotOwner => Standing::Following,
+            Intake::NoQuorum => Standing::NoQuorum,
+            Intake::Open if self.out_of_space.load(Ordering::Relaxed) => Standing::Full,
+            Intake::Open => Standing::Ready,
         };
         (mailbox.admission.commands(), standing)
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use kew_engine::Command;
 use kew_log::{BootTime, Epoch, Job, JobKind, JobOutcome, LogEnd};
 
-use super::mailbox::{Door, Mailbox, ReportOf, Ticket};
+use super::mailbox::{Intake, Mailbox, ReportOf, Ticket};
 use super::scrubber::Scrubber;
 use super::space::ToldSpace;
 use super::workers::WorkerGone;
@@ -62,7 +62,7 @@ impl<'a> Owner<'a> {
             );
         }
         partition.ask_who_waits(|(asker, _): &Ticket| asker.is_waiting());
-        runner.shared.open_door();
+        runner.shared.open_intake();
         Self {
             clock: Clock::start(read_clocks(), partition.recorded_at()),
             partition,
@@ -266,12 +266,12 @@ impl<'a> Owner<'a> {
                 tracing::error!(error = %end, "the log failed: the partition stops");
                 self.runner.failed.send_replace(Some(Failure::of(end)));
                 let shared = &self.runner.shared;
-                shared.close_door(Door::Stopped, &mut self.mail);
+                shared.close_intake(Intake::Stopped, &mut self.mail);
             }
             LogEnd::Fenced(_) | LogEnd::Diverged(_) => {
                 tracing::warn!(error = %end, "another process owns the log: the partition is left to it");
                 let shared = &self.runner.shared;
-                shared.close_door(Door::NotOwner, &mut self.mail);
+                shared.close_intake(Intake::NotOwner, &mut self.mail);
             }
         }
     }
@@ -388,7 +388,7 @@ impl<'a> Owner<'a> {
             self.drain_jobs();
         }
         let shared = Arc::clone(&self.runner.shared);
-        shared.close_door(Door::Stopped, &mut self.mail);
+        shared.close_intake(Intake::Stopped, &mut self.mail);
         self.reject_unserved();
         self.end_scrub();
         self.partition.stop_waiting_for_others();

@@ -267,7 +267,7 @@ pub(crate) fn read() -> Command {
     Command::Bus(BusCommand::ReadQueue { queue: orders() })
 }
 
-fn view(outcome: Outcome) -> Incarnation {
+pub(crate) fn view(outcome: Outcome) -> Incarnation {
     match outcome {
         Outcome::Bus(BusOutcome::Queue(view)) => view.incarnation,
         outcome => panic!("not a queue: {outcome:?}"),

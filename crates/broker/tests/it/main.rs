@@ -12,6 +12,7 @@ mod changes;
 mod cold;
 mod cold_pages;
 mod damaged;
+mod doors;
 mod due;
 mod fairness;
 mod first_format;

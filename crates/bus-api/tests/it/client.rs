@@ -30,6 +30,7 @@ use kew_engine::{Command, EntityName, Outcome, RunLength, Service};
 use kew_listen::{ServerNames, ServerNamesOptions};
 use kew_log::{MemoryStorage, Storage};
 use kew_log_contract::MemorySource;
+use kew_loopback::handle_for_test;
 use kew_metrics::{page, read};
 use kew_principals::PrincipalError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -229,6 +230,7 @@ impl Server {
 
     async fn open_named(broker: Broker, options: BusApiOptions, origin: Origin) -> Self {
         fail_on_panics_of_the_server();
+        let broker = handle_for_test(broker);
         let api = BusApi::open(broker.clone(), options).await.unwrap();
         Self {
             broker,

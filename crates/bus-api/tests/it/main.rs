@@ -50,3 +50,14 @@ mod unmatched;
 mod wakes;
 mod websocket;
 mod windows;
+
+/// A node of a cluster reaches a partition over a connection: nothing that clients see may depend on where it is.
+#[test]
+fn everything_holds_over_a_connection() {
+    let but = [
+        "everything_holds_over_a_connection",
+        // It takes it that all links have their messages before the first one is sent, and answers come one by one here.
+        "links_that_wait_for_room_in_their_session_take_turns",
+    ];
+    kew_loopback::run_again(&but, 280);
+}

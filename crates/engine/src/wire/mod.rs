@@ -1,4 +1,4 @@
-//! Commands, outcomes and refusals as bytes, for a partition that another process runs.
+//! What goes to a partition that another process runs, and what comes back, as bytes.
 //!
 //! A frame has a version, a kind, the number of its command, and the value. Each variant of an enum has a tag that is
 //! written out, and each match is exhaustive: a new variant does not compile until it has a tag. A tag is never used
@@ -7,8 +7,9 @@
 //!
 //! Decoding never panics, and takes no more memory than a multiple of what it was given. Bodies are slices of that.
 //!
-//! Nothing in the product calls this yet: see section 8 of `docs/core.md`.
+//! Nothing in the product calls this yet; tests of the front ends run over it (`kew-loopback`).
 
+mod around;
 mod bus_answer;
 mod bus_command;
 mod bus_refusal;
@@ -19,6 +20,7 @@ mod storage;
 
 use bytes::Bytes;
 
+pub use self::around::{Interest, Unserved, Watched, Woken};
 use self::received::Received;
 use crate::command::Command;
 use crate::outcome::{Outcome, Refusal};
@@ -31,7 +33,7 @@ pub const VERSION: u8 = 1;
 /// What travels in one piece.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// The number of the command on its connection. Its answer has the same.
+    /// The number of the command on its connection. Its answer has the same. 0 if it is about no command.
     pub number: u64,
     /// What it carries.
     pub value: Value,
@@ -46,6 +48,17 @@ pub enum Value {
     Outcome(Outcome),
     /// Why a command was not carried out.
     Refusal(Refusal),
+    /// The answer to a command that was carried out, with the bodies of its messages, in their order.
+    Answer(Outcome, Vec<Bytes>),
+    /// Why a command has no answer of the engine.
+    Unserved(Unserved),
+    /// Nobody waits for the answer any more. If the command would hand messages out and remove them, it is not carried out.
+    /// The answer comes all the same.
+    GiveUp,
+    /// A node is interested in something, or is not any more.
+    Interest(Watched, Interest),
+    /// Receivers are to look.
+    Woken(Watched, Woken),
 }
 
 impl Frame {
@@ -56,12 +69,31 @@ impl Frame {
             Value::Command(_) => 1,
             Value::Outcome(_) => 2,
             Value::Refusal(_) => 3,
+            Value::Answer(..) => 4,
+            Value::Unserved(_) => 5,
+            Value::GiveUp => 6,
+            Value::Interest(..) => 7,
+            Value::Woken(..) => 8,
         });
         put_varint(out, self.number);
         match &self.value {
             Value::Command(command) => command::put_command(out, command),
             Value::Outcome(outcome) => outcome::put_outcome(out, outcome),
             Value::Refusal(refusal) => outcome::put_refusal(out, refusal),
+            Value::Answer(outcome, bodies) => {
+                outcome::put_outcome(out, outcome);
+                around::put_bodies(out, bodies);
+            }
+            Value::Unserved(unserved) => around::put_unserved(out, *unserved),
+            Value::GiveUp => {}
+            Value::Interest(watched, interest) => {
+                around::put_watched(out, watched);
+                around::put_interest(out, *interest);
+            }
+            Value::Woken(watched, woken) => {
+                around::put_watched(out, watched);
+                around::put_woken(out, *woken);
+            }
         }
     }
 
@@ -77,6 +109,11 @@ impl Frame {
             1 => Value::Command(command::command(&mut r)?),
             2 => Value::Outcome(outcome::outcome(&mut r)?),
             3 => Value::Refusal(outcome::refusal(&mut r)?),
+            4 => Value::Answer(outcome::outcome(&mut r)?, around::bodies(&mut r)?),
+            5 => Value::Unserved(around::unserved(&mut r)?),
+            6 => Value::GiveUp,
+            7 => Value::Interest(around::watched(&mut r)?, around::interest(&mut r)?),
+            8 => Value::Woken(around::watched(&mut r)?, around::woken(&mut r)?),
             _ => return Err(r.error("kind of a frame that is not known")),
         };
         r.finish()?;

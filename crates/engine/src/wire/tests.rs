@@ -13,7 +13,8 @@ fn values() -> Vec<Value> {
     let commands = examples::commands().into_iter().map(Value::Command);
     let outcomes = examples::outcomes().into_iter().map(Value::Outcome);
     let refusals = examples::refusals().into_iter().map(Value::Refusal);
-    commands.chain(outcomes).chain(refusals).collect()
+    let all = commands.chain(outcomes).chain(refusals);
+    all.chain(examples::around()).collect()
 }
 
 fn encoded(value: &Value) -> Bytes {
@@ -107,7 +108,7 @@ fn known_tags(beginning: &[u8]) -> BTreeSet<u8> {
 #[test]
 fn every_tag_has_an_example() {
     let all: Vec<_> = values().iter().map(encoded).collect();
-    let kinds: [&[u8]; 9] = [
+    let kinds: [&[u8]; 10] = [
         &[1],
         &[1, 8],
         &[1, 9],
@@ -117,6 +118,7 @@ fn every_tag_has_an_example() {
         &[3],
         &[3, 6],
         &[3, 7],
+        &[5],
     ];
     for kind in kinds {
         // The number takes two bytes.

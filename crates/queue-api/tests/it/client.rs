@@ -7,6 +7,7 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kew_broker::Broker;
+use kew_loopback::handle_for_test;
 use kew_queue_api::{Accounts, Limits, Origin, QueueApi, QueueApiOptions, Reach};
 use md5::{Digest as _, Md5};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -51,7 +52,7 @@ impl Door {
     }
 
     pub(crate) fn with_options(broker: Broker, options: QueueApiOptions) -> Self {
-        Self::of(QueueApi::new(broker, options))
+        Self::of(QueueApi::new(handle_for_test(broker), options))
     }
 
     pub(crate) fn of(api: QueueApi) -> Self {

@@ -32,3 +32,9 @@ mod skip;
 mod smuggling;
 mod turns;
 mod versions;
+
+/// A node of a cluster reaches a partition over a connection: nothing that clients see may depend on where it is.
+#[test]
+fn everything_holds_over_a_connection() {
+    kew_loopback::run_again(&["everything_holds_over_a_connection"], 150);
+}

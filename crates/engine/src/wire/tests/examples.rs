@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use kew_filter::{Definition, FilterDefinition, SqlDefinition};
 
+use crate::bus::Awaited;
 use crate::bus::{
     BatchDeleted, BreakTarget, BusCommand, BusMessage, BusMessageState, BusOutcome, BusQueueCounts,
     BusQueueOptions, BusQueueView, BusRefusal, BusRuleView, ClearedStates, DeadLetterCause,
@@ -16,6 +17,7 @@ use crate::storage::{
     AccessPolicies, AccessPolicy, ListedQueue, PeekedMessage, PolicyTime, QueuePage, QueueView,
     ReceivedMessage, SentMessage, StorageCommand, StorageOutcome, StorageRefusal,
 };
+use crate::wire::{Interest, Unserved, Value, Watched, Woken};
 use crate::{
     AccountQuota, AccountRecord, AccountSecret, BodiesMoved, BodyEncoding, BodyLocation,
     BodyToMove, Command, EntityName, Hold, Holder, Incarnation, MovedBody, Outcome, Place,
@@ -1122,4 +1124,40 @@ fn after_bus_refusal(refusal: &BusRefusal) -> Option<BusRefusal> {
         },
         BusRefusal::TransferFull { .. } => return None,
     })
+}
+
+/// What travels beside commands and outcomes.
+pub(super) fn around() -> Vec<Value> {
+    let mut all = vec![
+        Value::Answer(
+            Outcome::Initialized,
+            vec![Bytes::from_static(b"first"), Bytes::new()],
+        ),
+        Value::GiveUp,
+    ];
+    let unserved = [
+        Unserved::Busy,
+        Unserved::Full,
+        Unserved::Stopped,
+        Unserved::Unknown,
+        Unserved::NotOwner,
+        Unserved::ReadFailed,
+    ];
+    all.extend(unserved.map(Value::Unserved));
+    let watched = |awaited| Watched {
+        entity: Incarnation::new(300),
+        awaited,
+    };
+    for (awaited, interest) in [
+        (None, Interest::Begins),
+        (Some(Awaited::Message), Interest::Waits),
+        (Some(Awaited::OfSession("s".into())), Interest::PassesOn),
+        (Some(Awaited::Session), Interest::Ends),
+    ] {
+        all.push(Value::Interest(watched(awaited), interest));
+    }
+    for woken in [Woken::One, Woken::All] {
+        all.push(Value::Woken(watched(Some(Awaited::Message)), woken));
+    }
+    all
 }

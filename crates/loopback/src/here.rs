@@ -1,0 +1,188 @@
+//! The node's end of a connection.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use kew_broker::{
+    Admission, AdmissionLimits, Admitted, AnswerBodies, Answered, Asker, Door, Rejection, Reply,
+    Source, Watchers,
+};
+use kew_engine::Command;
+use kew_engine::wire::{Frame, Value};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+
+use crate::Bytes;
+use crate::reasons::rejection_of;
+
+/// A door to a partition behind a connection.
+#[derive(Debug)]
+pub struct Loopback {
+    state: Mutex<State>,
+    watchers: Arc<Watchers>,
+    to_partition: ToPartition,
+}
+
+#[derive(Debug)]
+struct State {
+    admission: Admission,
+    /// Commands that were sent and are not answered, by their numbers.
+    under_way: BTreeMap<u64, (Asker, Admitted)>,
+    last_number: u64,
+    is_cut: bool,
+}
+
+/// Sends frames, in order.
+#[derive(Clone, Debug)]
+struct ToPartition(UnboundedSender<Bytes>);
+
+impl ToPartition {
+    /// Returns false if the connection has ended.
+    fn send(&self, from: Source, number: u64, value: Value) -> bool {
+        let mut bytes = from.number().to_le_bytes().to_vec();
+        Frame { number, value }.encode(&mut bytes);
+        self.0.send(bytes.into()).is_ok()
+    }
+}
+
+pub(crate) fn connect(
+    to_partition: UnboundedSender<Bytes>,
+    from_partition: UnboundedReceiver<Bytes>,
+    limits: AdmissionLimits,
+) -> Arc<Loopback> {
+    let to_partition = ToPartition(to_partition);
+    let telling = to_partition.clone();
+    let door = Arc::new(Loopback {
+        state: Mutex::new(State {
+            admission: Admission::new(limits),
+            under_way: BTreeMap::new(),
+            last_number: 0,
+            is_cut: false,
+        }),
+        watchers: Watchers::remote(Arc::new(move |watched, interest| {
+            // If the connection has ended, everybody was woken.
+            telling.send(Source::ALONE, 0, Value::Interest(watched, interest));
+        })),
+        to_partition,
+    });
+    tokio::spawn(receive(Arc::downgrade(&door), from_partition));
+    door
+}
+
+/// Takes what the partition sends, until the connection or the door is gone.
+async fn receive(door: Weak<Loopback>, mut from_partition: UnboundedReceiver<Bytes>) {
+    while let Some(bytes) = from_partition.recv().await {
+        let Some(door) = door.upgrade() else {
+            return;
+        };
+        match Frame::decode(&bytes) {
+            Ok(frame) => door.take(frame),
+            Err(error) => {
+                tracing::error!(%error, "the partition has sent what cannot be read");
+                break;
+            }
+        }
+    }
+    if let Some(door) = door.upgrade() {
+        door.cut();
+    }
+}
+
+impl Loopback {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing is half done where a thread can panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, frame: Frame) {
+        let Frame { number, value } = frame;
+        let reply = match value {
+            Value::Woken(watched, woken) => return self.watchers.woken(watched, woken),
+            Value::Outcome(outcome) => answered(outcome, Vec::new()),
+            Value::Answer(outcome, bodies) => answered(outcome, bodies),
+            Value::Refusal(refusal) => Err(Rejection::Refused(refusal)),
+            Value::Unserved(unserved) => Err(rejection_of(unserved)),
+            Value::Command(_) | Value::GiveUp | Value::Interest(..) => {
+                tracing::error!("the partition has sent what only a node sends");
+                return self.cut();
+            }
+        };
+        let mut state = self.state();
+        let Some((asker, admitted)) = state.under_way.remove(&number) else {
+            // It was answered when the connection was cut.
+            return;
+        };
+        state.admission.release(admitted);
+        drop(state);
+        asker.answer(reply);
+    }
+
+    /// Cuts the connection, for good. What was sent is perhaps carried out. What is submitted later is not. Receivers look
+    /// again, because nothing wakes them any more.
+    pub fn cut(&self) {
+        let mut state = self.state();
+        state.is_cut = true;
+        let under_way = std::mem::take(&mut state.under_way);
+        for (_, admitted) in under_way.values() {
+            state.admission.release(*admitted);
+        }
+        drop(state);
+        for (asker, _) in under_way.into_values() {
+            asker.answer(Err(Rejection::Unknown));
+        }
+        self.watchers.wake_all();
+    }
+
+    /// How many commands are under way.
+    pub fn under_way(&self) -> usize {
+        self.state().under_way.len()
+    }
+
+    /// Sends a command, or gives the asker back.
+    fn send(&self, from: Source, asker: Asker, command: Command) -> Result<(), (Asker, Rejection)> {
+        let mut state = self.state();
+        if state.is_cut {
+            return Err((asker, Rejection::NotOwner));
+        }
+        let Ok(admitted) = state.admission.admit(&command) else {
+            return Err((asker, Rejection::Busy));
+        };
+        state.last_number += 1;
+        let number = state.last_number;
+        let to_partition = self.to_partition.clone();
+        let asker = asker.hearing(move || {
+            to_partition.send(from, number, Value::GiveUp);
+        });
+        state.under_way.insert(number, (asker, admitted));
+        // Within the lock, so that the order is that of the numbers. If the connection has ended, so does its other task,
+        // which answers.
+        self.to_partition
+            .send(from, number, Value::Command(command));
+        Ok(())
+    }
+}
+
+fn answered(outcome: kew_engine::Outcome, bodies: Vec<Bytes>) -> Reply {
+    Ok(Answered {
+        outcome,
+        bodies: AnswerBodies::Read(bodies),
+    })
+}
+
+impl Door for Loopback {
+    fn submit(
+        &self,
+        from: Source,
+        commands: &mut dyn Iterator<Item = (Asker, Command)>,
+        refused: &mut dyn FnMut(Asker, Rejection),
+    ) {
+        for (asker, command) in commands {
+            if let Err((asker, rejection)) = self.send(from, asker, command) {
+                refused(asker, rejection);
+            }
+        }
+    }
+
+    fn watchers(&self) -> &Arc<Watchers> {
+        &self.watchers
+    }
+}
