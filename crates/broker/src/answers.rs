@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, oneshot};
@@ -21,6 +22,8 @@ pub struct Answers {
     any: Notify,
     /// Commands without an answer so far whose answers nobody needs.
     given_up: Mutex<BTreeSet<u64>>,
+    /// Nobody needs any of the answers that are to come.
+    is_closed: AtomicBool,
     /// What else is to hear that they are given up.
     hear: Mutex<BTreeMap<u64, Hear>>,
 }
@@ -59,13 +62,22 @@ impl Answers {
         }
     }
 
+    /// Says the same of all commands without an answer, and of all that are still to come: the front end has gone.
+    pub fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        let hear = std::mem::take(&mut *lock(&self.hear));
+        for hear in hear.into_values() {
+            hear();
+        }
+    }
+
     /// Notes that a command was answered that was given up, if it was.
     pub fn forget_given_up(&self, key: u64) {
         lock(&self.given_up).remove(&key);
     }
 
     fn is_waiting(&self, key: u64) -> bool {
-        !lock(&self.given_up).contains(&key)
+        !self.is_closed.load(Ordering::Relaxed) && !lock(&self.given_up).contains(&key)
     }
 
     /// Adds an answer. Returns whether it is the first one, so that the caller may have to wake the front
@@ -282,6 +294,8 @@ mod tests {
         assert!(!among.is_waiting());
         answers.forget_given_up(1);
         assert!(among.is_waiting());
+        answers.close();
+        assert!(!among.is_waiting());
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::answers::Asker;
 use crate::runner::{self, ReportOf, Shared};
 use crate::{
     AdmissionLimits, Answered, Answers, ChangeWatch, Door, OpenPartitionError, PartitionOptions,
-    Rejection, Reply, ScrubReport, Source, Standing, Wake, Watch,
+    Rejection, Reply, ScrubReport, Source, Standing, Watch,
 };
 
 /// How a broker is run.
@@ -29,8 +29,8 @@ pub struct BrokerOptions {
     pub partition: PartitionOptions,
     /// How much may be under way.
     pub admission: AdmissionLimits,
-    /// How long a stop waits for other machines to agree on the last commands, if they keep the log too. A log on one disk
-    /// does not have it.
+    /// How long a stop waits for other machines to agree on the last commands, if they keep the log too. Without effect on a
+    /// log on one disk.
     pub stop_patience: Duration,
 }
 
@@ -272,9 +272,8 @@ impl Broker {
     }
 
     /// Wakes a receiver that waits for this, as if something had just come: another one was woken for it, and has gone.
-    pub fn pass_on(&self, entity: Incarnation, awaited: Awaited) {
-        let wake = Wake::One(entity, awaited);
-        self.door.watchers().wake(iter::once(wake));
+    pub fn pass_on(&self, entity: Incarnation, awaited: &Awaited) {
+        self.door.watchers().pass_on(entity, awaited);
     }
 
     /// What the scrub has found, and which messages are set aside. `None` if the partition has stopped or follows.

@@ -61,7 +61,7 @@ impl ChangeWatchers {
     fn tell_remote(&self, entity: Incarnation, interest: Interest) {
         if let Some(tell) = &self.remote {
             let awaited = None;
-            tell(Watched { entity, awaited }, interest);
+            tell(Watched { entity, awaited }, interest, 0);
         }
     }
 

@@ -10,8 +10,8 @@ use crate::{Asker, Rejection, Source};
 
 /// The way to a partition. What goes through it can be passed on as bytes ([`kew_engine::wire`]).
 pub trait Door: Send + Sync + fmt::Debug {
-    /// Submits commands, which are carried out in their order, if `from` is no caller by itself. Each asker is answered
-    /// once, or passed to `refused`.
+    /// Submits commands. They are carried out in their order, unless they are of [`Source::ALONE`]. Each asker is answered
+    /// once, or passed to `refused`, which must not submit anything: it runs while the door is held.
     fn submit(
         &self,
         from: Source,

@@ -223,6 +223,18 @@ impl<T> Partition<T> {
         self.abandon(replies);
     }
 
+    /// Stops for good, while other machines may still agree on what is not durable: it is unknown whether it is carried out.
+    pub fn give_up(&mut self, replies: &mut Vec<(T, Reply)>) {
+        let unknown = self.waiters.abandon();
+        replies.extend(unknown.map(|(_, (ticket, _))| (ticket, Err(Rejection::Unknown))));
+        self.stop(replies);
+    }
+
+    /// Whether something is appended and not durable yet.
+    pub fn has_undurable(&self) -> bool {
+        self.log.durable() < self.log.end()
+    }
+
     /// Lets jobs come back soon that wait for other machines. Call [`stop`](Self::stop) before, unless the log has ended:
     /// what such a job has done is unknown then.
     pub fn stop_waiting_for_others(&mut self) {

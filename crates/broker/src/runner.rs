@@ -36,7 +36,7 @@ use self::workers::Workers;
 use crate::metrics::Instruments;
 use crate::{BrokerOptions, ClockReading, Failure, Partition, PartitionOptions, StartError};
 
-/// For ever.
+/// Longer than any wait that ends by itself.
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// A partition that runs.

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex};
 
 use kew_engine::Incarnation;
 use kew_engine::bus::Awaited;
-use kew_engine::wire::{Interest, Watched, Woken};
+use kew_engine::wire::{Watched, Woken};
 use kew_metrics::Counter;
 use tokio::sync::{Notify, oneshot};
 
@@ -76,7 +76,7 @@ impl Watchers {
         if let Some(remote) = &self.remote
             && !lists.contains_key(&awaited)
         {
-            remote.tell(entity, &awaited, Interest::Begins);
+            remote.begins(entity, &awaited);
         }
         let rounds = lists.entry(awaited.clone()).or_default().join();
         drop(by_entity);
@@ -123,8 +123,21 @@ impl Watchers {
         }
     }
 
-    /// Wakes receivers because the partition's process has said so.
-    pub fn woken(&self, of: Watched, woken: Woken) {
+    /// Wakes a receiver that waits for this, as if something had just come: another one was woken for it, and has gone.
+    pub fn pass_on(&self, entity: Incarnation, awaited: &Awaited) {
+        let mut by_entity = lock(&self.by_entity);
+        let list = by_entity.get_mut(&entity);
+        let list = list.and_then(|lists| lists.get_mut(awaited));
+        let is_any_woken = list.is_some_and(|list| self.wake_one(list));
+        if let Some(remote) = &self.remote
+            && !is_any_woken
+        {
+            remote.passes_on(entity, awaited);
+        }
+    }
+
+    /// Wakes receivers because the partition's process has said so. `number` counts the wake-ups of its watch.
+    pub fn woken(&self, of: Watched, woken: Woken, number: u64) {
         let Watched { entity, awaited } = of;
         let Some(awaited) = awaited else {
             self.changes.tell(entity);
@@ -144,10 +157,10 @@ impl Watchers {
         let Some(remote) = &self.remote else {
             return;
         };
-        remote.was_answered(entity, &awaited);
+        remote.was_woken(entity, &awaited, number);
         if !is_any_woken && woken == Woken::One {
             // They have gone meanwhile. Another process may have some.
-            remote.tell(entity, &awaited, Interest::PassesOn);
+            remote.passes_on(entity, &awaited);
         }
         let list = by_entity.get(&entity);
         let list = list.and_then(|lists| lists.get(&awaited));
@@ -334,7 +347,7 @@ impl Drop for Watch {
             }
             if let Some(remote) = &self.watchers.remote {
                 if passes_on && !is_passed_on {
-                    remote.tell(self.entity, &self.awaited, Interest::PassesOn);
+                    remote.passes_on(self.entity, &self.awaited);
                 }
                 if !is_any_left {
                     remote.ends(self.entity, &self.awaited);

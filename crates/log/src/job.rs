@@ -92,7 +92,7 @@ impl JobKind {
         matches!(self, Self::Commit | Self::Agree)
     }
 
-    /// Whether it waits for other machines, and perhaps for long. [`OwnedLog::stop`](crate::OwnedLog::stop) ends that.
+    /// Whether it is a job of an owner that waits for other machines, perhaps for long. [`OwnedLog::stop`](crate::OwnedLog::stop) ends that.
     pub const fn waits_for_others(self) -> bool {
         matches!(self, Self::Agree | Self::Renew)
     }

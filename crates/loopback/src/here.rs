@@ -36,11 +36,16 @@ struct State {
 struct ToPartition(UnboundedSender<Bytes>);
 
 impl ToPartition {
-    /// Returns false if the connection has ended.
-    fn send(&self, from: Source, number: u64, value: Value) -> bool {
+    /// If the connection has ended, nothing is sent.
+    fn send(&self, from: Source, number: u64, value: Value) {
         let mut bytes = from.number().to_le_bytes().to_vec();
         Frame { number, value }.encode(&mut bytes);
-        self.0.send(bytes.into()).is_ok()
+        let _ = self.0.send(bytes.into());
+    }
+
+    /// Says that nothing follows. There are other senders, of hooks that stay.
+    fn end(&self) {
+        let _ = self.0.send(Bytes::new());
     }
 }
 
@@ -58,9 +63,9 @@ pub(crate) fn connect(
             last_number: 0,
             is_cut: false,
         }),
-        watchers: Watchers::remote(Arc::new(move |watched, interest| {
-            // If the connection has ended, everybody was woken.
-            telling.send(Source::ALONE, 0, Value::Interest(watched, interest));
+        watchers: Watchers::remote(Arc::new(move |watched, interest, number| {
+            // If the connection has ended, all were woken.
+            telling.send(Source::ALONE, number, Value::Interest(watched, interest));
         })),
         to_partition,
     });
@@ -96,7 +101,9 @@ impl Loopback {
     fn take(&self, frame: Frame) {
         let Frame { number, value } = frame;
         let reply = match value {
-            Value::Woken(watched, woken) => return self.watchers.woken(watched, woken),
+            Value::Woken(watched, woken) => {
+                return self.watchers.woken(watched, woken, number);
+            }
             Value::Outcome(outcome) => answered(outcome, Vec::new()),
             Value::Answer(outcome, bodies) => answered(outcome, bodies),
             Value::Refusal(refusal) => Err(Rejection::Refused(refusal)),
@@ -117,10 +124,13 @@ impl Loopback {
     }
 
     /// Cuts the connection, for good. What was sent is perhaps carried out. What is submitted later is not. Receivers look
-    /// again, because nothing wakes them any more.
+    /// again, because nothing wakes them from now on.
     pub fn cut(&self) {
         let mut state = self.state();
-        state.is_cut = true;
+        if std::mem::replace(&mut state.is_cut, true) {
+            return;
+        }
+        self.to_partition.end();
         let under_way = std::mem::take(&mut state.under_way);
         for (_, admitted) in under_way.values() {
             state.admission.release(*admitted);
@@ -153,11 +163,16 @@ impl Loopback {
             to_partition.send(from, number, Value::GiveUp);
         });
         state.under_way.insert(number, (asker, admitted));
-        // Within the lock, so that the order is that of the numbers. If the connection has ended, so does its other task,
-        // which answers.
+        // Within the lock, so that the order is that of the numbers, and nothing follows the end.
         self.to_partition
             .send(from, number, Value::Command(command));
         Ok(())
+    }
+}
+
+impl Drop for Loopback {
+    fn drop(&mut self) {
+        self.cut();
     }
 }
 

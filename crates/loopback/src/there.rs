@@ -1,7 +1,7 @@
 //! The partition's end of a connection.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kew_broker::{Answer, Answers, Broker, ChangeWatch, Rejection, Reply, Source, Watch};
 use kew_engine::bus::Awaited;
@@ -9,7 +9,6 @@ use kew_engine::wire::{Frame, Interest, Value, Watched, Woken};
 use kew_engine::{Command, Incarnation};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::JoinHandle;
 
 use crate::Bytes;
 use crate::reasons::value_of;
@@ -27,24 +26,24 @@ impl ToNode {
     }
 }
 
-/// What a node is interested in: ends with it.
-struct Watching {
-    /// Says that receivers wait.
-    waits: UnboundedSender<()>,
-    task: JoinHandle<()>,
-}
+/// To a task that watches for a node: how many of its wake-ups have come there, and what is new. When this is dropped, a
+/// wake-up that has perhaps not come there goes to another receiver.
+type Watching = UnboundedSender<(u64, Says)>;
 
-impl Drop for Watching {
-    fn drop(&mut self) {
-        // A wake-up that it has not passed on goes to another receiver.
-        self.task.abort();
-    }
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Says {
+    /// A receiver waits.
+    Waits,
+    /// The last one has gone.
+    Ends,
 }
 
 struct Serving {
     broker: Broker,
     to_node: ToNode,
     answers: Arc<Answers>,
+    /// Commands without an answer.
+    under_way: Arc<Mutex<HashSet<u64>>>,
     watched: HashMap<Watched, Watching>,
 }
 
@@ -58,31 +57,45 @@ pub(crate) fn serve(
         broker,
         to_node: ToNode(to_node),
         answers: Arc::default(),
+        under_way: Arc::default(),
         watched: HashMap::new(),
     };
     let answering = tokio::spawn(answer(
         serving.broker.clone(),
         Arc::clone(&serving.answers),
+        Arc::clone(&serving.under_way),
         serving.to_node.clone(),
     ));
     tokio::spawn(async move {
         while let Some(bytes) = from_node.recv().await {
-            if !serving.take(&bytes) {
+            // The node says with nothing that this is all.
+            if bytes.is_empty() || !serving.take(&bytes) {
                 break;
             }
         }
         answering.abort();
+        // What would hand messages out and remove them is not carried out for a node that has gone.
+        serving.answers.close();
     });
 }
 
 /// Sends answers, in their order.
-async fn answer(broker: Broker, answers: Arc<Answers>, to_node: ToNode) {
+async fn answer(
+    broker: Broker,
+    answers: Arc<Answers>,
+    under_way: Arc<Mutex<HashSet<u64>>>,
+    to_node: ToNode,
+) {
     let mut came = Vec::new();
     loop {
         answers.ready().await;
         answers.take(&mut came);
         for (number, reply) in came.drain(..) {
-            answers.forget_given_up(number);
+            {
+                let mut under_way = lock(&under_way);
+                under_way.remove(&number);
+                answers.forget_given_up(number);
+            }
             to_node.send(number, read(&broker, reply).await);
         }
     }
@@ -128,21 +141,31 @@ impl Serving {
                 return false;
             }
             Value::Command(command) => self.submit(source, number, command),
-            Value::GiveUp => self.answers.give_up(number),
-            Value::Interest(of, interest) => self.heed(of, interest),
+            Value::GiveUp => self.give_up(number),
+            Value::Interest(of, interest) => self.heed(of, interest, number),
         }
         true
     }
 
+    /// It may be answered already.
+    fn give_up(&self, number: u64) {
+        let under_way = lock(&self.under_way);
+        if under_way.contains(&number) {
+            self.answers.give_up(number);
+        }
+    }
+
     fn submit(&self, source: Source, number: u64, command: Command) {
         let broker = self.broker.of_source(source);
+        lock(&self.under_way).insert(number);
         let commands = std::iter::once((number, command));
         broker.submit_among(commands, &self.answers, |number, rejection: Rejection| {
+            lock(&self.under_way).remove(&number);
             self.to_node.send(number, value_of(rejection));
         });
     }
 
-    fn heed(&mut self, of: Watched, interest: Interest) {
+    fn heed(&mut self, of: Watched, interest: Interest, came: u64) {
         match (interest, of.awaited.clone()) {
             (Interest::Begins, awaited) => {
                 let watching = match awaited {
@@ -153,50 +176,81 @@ impl Serving {
             }
             (Interest::Waits, _) => {
                 if let Some(watching) = self.watched.get(&of) {
-                    // Its task ends with it alone.
-                    let _ = watching.waits.send(());
+                    // Its task ends after this alone.
+                    let _ = watching.send((came, Says::Waits));
                 }
             }
-            (Interest::PassesOn, Some(awaited)) => self.broker.pass_on(of.entity, awaited),
-            // A change reaches everybody.
+            (Interest::PassesOn, Some(awaited)) => self.broker.pass_on(of.entity, &awaited),
+            // A change reaches all.
             (Interest::PassesOn, None) => {}
-            (Interest::Ends, _) => drop(self.watched.remove(&of)),
+            (Interest::Ends, _) => {
+                if let Some(watching) = self.watched.remove(&of) {
+                    let _ = watching.send((came, Says::Ends));
+                }
+            }
         }
     }
 
     /// Wakes the node once each time that a receiver waits there.
     fn watch(&self, entity: Incarnation, awaited: Awaited) -> Watching {
         let mut watch: Watch = self.broker.watch(entity, awaited.clone());
-        let (waits, mut waiting) = unbounded_channel();
+        let (says, mut said) = unbounded_channel();
         let to_node = self.to_node.clone();
-        let task = tokio::spawn(async move {
-            while waiting.recv().await.is_some() {
-                let woken = watch.woken_as().await;
-                let awaited = Some(awaited.clone());
-                to_node.send(0, Value::Woken(Watched { entity, awaited }, woken));
-                // From now on the node sees to it.
-                watch.looked();
+        tokio::spawn(async move {
+            let (mut number, mut waits) = (0, false);
+            loop {
+                tokio::select! {
+                    biased;
+                    said = said.recv() => {
+                        let Some((came, says)) = said else {
+                            break;
+                        };
+                        if came == number && !waits {
+                            // The last wake-up has come to the node, which sees to it.
+                            watch.looked();
+                        }
+                        if says == Says::Ends {
+                            break;
+                        }
+                        waits = true;
+                    }
+                    woken = watch.woken_as(), if waits => {
+                        (number, waits) = (number + 1, false);
+                        let awaited = Some(awaited.clone());
+                        to_node.send(number, Value::Woken(Watched { entity, awaited }, woken));
+                    }
+                }
             }
         });
-        Watching { waits, task }
+        says
     }
 
     fn watch_changes(&self, entity: Incarnation) -> Watching {
         let notify = Arc::<Notify>::default();
         let watch: ChangeWatch = self.broker.watch_changes(entity, &notify);
-        let (waits, _) = unbounded_channel();
+        let (says, mut said) = unbounded_channel();
         let to_node = self.to_node.clone();
-        let task = tokio::spawn(async move {
+        tokio::spawn(async move {
             loop {
-                notify.notified().await;
-                if watch.take() {
-                    let awaited = None;
-                    to_node.send(0, Value::Woken(Watched { entity, awaited }, Woken::All));
+                tokio::select! {
+                    // A node says one thing about changes: that it has gone.
+                    _ = said.recv() => break,
+                    () = notify.notified() => {
+                        if watch.take() {
+                            let awaited = None;
+                            to_node.send(0, Value::Woken(Watched { entity, awaited }, Woken::All));
+                        }
+                    }
                 }
             }
         });
-        Watching { waits, task }
+        says
     }
+}
+
+/// What is changed while this is held is never half done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How many bytes of a message are the number of its source.

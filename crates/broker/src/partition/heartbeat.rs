@@ -50,8 +50,11 @@ impl Heartbeat {
 
     /// When the next one is due, if nothing else is appended.
     pub(super) fn next(&self, log: &dyn OwnedLog) -> Option<BootTime> {
-        let at_rest = log.durable() == log.end();
-        let interval_ms = self.interval_ms.filter(|_| at_rest)?;
+        let interval_ms = self.interval_ms?;
+        if log.durable() != log.end() {
+            // What is under way has a time.
+            return None;
+        }
         let beaten_at = match log.end() == self.end {
             true => self.beaten_at,
             false => self.looked_at,

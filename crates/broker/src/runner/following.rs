@@ -57,6 +57,18 @@ impl Runner {
         let opening = self.workers.open_next();
         lock(&self.shared.mailbox).opening = opening;
         let mut follower = Follower::begin(&*self.source, Some(end), &self.options);
+        match self.follow_with(&mut follower) {
+            Ok(()) => self.own(follower.own()),
+            Err(left) => {
+                // A job that waits for other machines comes back soon.
+                follower.stop();
+                Err(left)
+            }
+        }
+    }
+
+    /// Follows the log until it is owned.
+    fn follow_with(&mut self, follower: &mut Follower) -> Result<(), Left> {
         let mut progress = Progress::Behind;
         let mut is_promoted = false;
         while progress != Progress::Owned {
@@ -78,8 +90,6 @@ impl Runner {
                 progress = completed.map_err(|error| self.left(&error.into()))?;
             }
             if self.is_to_stop() {
-                follower.stop();
-                self.await_jobs()?;
                 return Err(Left::Stopped);
             }
             // The state has taken everything before: what it refuses is not owned.
@@ -91,7 +101,7 @@ impl Runner {
                 is_promoted = true;
             }
         }
-        self.own(follower.own())
+        Ok(())
     }
 
     /// The partition of the log, which this process owns now.

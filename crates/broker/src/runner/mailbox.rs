@@ -70,7 +70,8 @@ pub(super) struct Returned {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Intake {
     Open,
-    /// Nothing becomes durable, because too few other machines answer. Requests are carried out all the same.
+    /// Nothing becomes durable, because too few other machines answer. New commands are refused as busy. Requests for
+    /// metrics, backups and reports are taken.
     NoQuorum,
     /// Another process owns the log, which is followed.
     NotOwner,
@@ -89,6 +90,14 @@ impl Opening {
 }
 
 impl Mailbox {
+    /// Whether there is a request for the runner, or the outcome of one of the scrub's jobs.
+    pub(super) fn has_requests(&self) -> bool {
+        self.slice.is_some()
+            || !self.backups.is_empty()
+            || self.scrubbed.is_some()
+            || !self.scrub_reports.is_empty()
+    }
+
     /// Whether commands are taken.
     fn is_open(&self) -> bool {
         !self.stop && self.intake == Intake::Open
@@ -159,7 +168,10 @@ impl Door for Shared {
                 refused(asker, rejection);
             }
         }
-        self.wake(mailbox);
+        // Others may have come before, and have woken the runner.
+        if !mailbox.commands.is_empty() {
+            self.wake(mailbox);
+        }
     }
 
     fn watchers(&self) -> &Arc<Watchers> {

@@ -313,11 +313,10 @@ impl<'a> Owner<'a> {
         if let Some(timeout) = timeout
             && mailbox.commands.is_empty()
             && mailbox.outcomes.is_empty()
+            && !mailbox.worker_is_gone
             && !mailbox.stop
-            && mailbox.slice.is_none()
-            && mailbox.backups.is_empty()
-            && mailbox.scrubbed.is_none()
-            && mailbox.scrub_reports.is_empty()
+            && !mailbox.has_requests()
+            && mailbox.promotion <= self.checked_for
         {
             mailbox = shared.wait_for_mail(mailbox, timeout);
         }
@@ -433,10 +432,15 @@ impl<'a> Owner<'a> {
                 let outcome = job.run();
                 self.complete(outcome);
             }
-            if !self.runner.workers.is_any_out() || self.partition.is_stopped() {
+            if self.partition.is_stopped() {
+                break;
+            } else if self.runner.workers.is_any_out() {
+                self.wait_for_worker();
+            } else if self.partition.has_undurable() {
+                self.wait_for_log();
+            } else {
                 break;
             }
-            self.wait_for_worker();
         }
     }
 
@@ -446,12 +450,15 @@ impl<'a> Owner<'a> {
         let mut mailbox = lock(&shared.mailbox);
         while mailbox.outcomes.is_empty()
             && !mailbox.worker_is_gone
-            && mailbox.slice.is_none()
-            && mailbox.backups.is_empty()
-            && mailbox.scrubbed.is_none()
-            && mailbox.scrub_reports.is_empty()
+            // At the end nobody takes them.
+            && (mailbox.stop || !mailbox.has_requests())
         {
-            let Some(patience) = self.patience(mailbox.stop) else {
+            let waits_for_others = mailbox.stop && self.runner.workers.wait_for_others();
+            let patience = match waits_for_others {
+                true => self.patience(),
+                false => Some(DAY),
+            };
+            let Some(patience) = patience else {
                 drop(mailbox);
                 self.give_up_waiting();
                 return;
@@ -461,24 +468,35 @@ impl<'a> Owner<'a> {
         self.take_outcomes(mailbox);
     }
 
-    /// For how long the runner waits for jobs now. `None` if it is to stop, and other machines have had their time.
-    fn patience(&mut self, is_to_stop: bool) -> Option<Duration> {
-        if !is_to_stop || !self.runner.workers.wait_for_others() {
-            return Some(DAY);
-        }
+    /// Waits at the stop until the log has a job again for what is not durable: it lets a commit wait.
+    fn wait_for_log(&mut self) {
+        let Some(patience) = self.patience() else {
+            self.give_up_waiting();
+            return;
+        };
+        let timeout = self.timeout().min(patience);
+        let shared = self.runner.shared.clone();
+        let mailbox = lock(&shared.mailbox);
+        drop(shared.wait_for_mail(mailbox, timeout));
+        // The log learns what time it is.
+        self.serve();
+    }
+
+    /// How much time other machines have left once the runner is to stop. `None` if it is over.
+    fn patience(&mut self) -> Option<Duration> {
         let now = Instant::now();
         let patience = self.runner.stop_patience;
         let left = (*self.stop_by.get_or_insert(now + patience)).saturating_duration_since(now);
         (!left.is_zero()).then_some(left)
     }
 
-    /// Stops without the other machines.
+    /// Stops without the other machines, which may still agree.
     fn give_up_waiting(&mut self) {
         tracing::warn!(
             "other machines have not agreed in time: the partition stops, and it is unknown whether the last commands were \
              carried out"
         );
-        self.partition.stop(&mut self.replies);
+        self.partition.give_up(&mut self.replies);
         self.partition.stop_waiting_for_others();
     }
 }

@@ -30,7 +30,8 @@ impl ToldSpace {
         shared.note_quorum(is_without_quorum);
         if is_without_quorum {
             tracing::error!(
-                "too few of the machines answer that keep the log: no requests are carried out"
+                "too few of the machines answer that keep the log: new requests are refused as busy; look at these \
+                 machines and the network between them"
             );
         } else {
             tracing::info!("enough of the machines answer again that keep the log");

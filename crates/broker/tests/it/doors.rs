@@ -22,6 +22,18 @@ async fn queue(broker: &Broker) -> Incarnation {
     view(broker.submit(read()).await.unwrap().outcome)
 }
 
+/// Waits until nothing of a node is left at the partition.
+async fn until_unwatched(near: &Broker) {
+    let unwatched = tokio::time::timeout(PATIENCE, async {
+        while near.watch_count() > 0 {
+            tokio::task::yield_now().await;
+        }
+    });
+    unwatched
+        .await
+        .expect("a node that has gone watches nothing");
+}
+
 fn far(broker: &Broker) -> (Broker, Arc<Loopback>) {
     connect(broker, AdmissionLimits::default())
 }
@@ -113,6 +125,7 @@ async fn a_cut_connection_answers_what_is_known_and_wakes_all() {
     assert_eq!(broker.submit(read()).await, Err(Rejection::NotOwner));
     tokio::time::timeout(PATIENCE, watch.woken()).await.unwrap();
     assert!(changes.take());
+    until_unwatched(&near).await;
     // It was carried out all the same.
     source.others().answer();
     let answer = near.submit(receive(10)).await.unwrap();
@@ -142,7 +155,6 @@ async fn a_change_reaches_everybody_behind_each_door() {
     for mut watch in watches {
         tokio::time::timeout(PATIENCE, watch.woken()).await.unwrap();
     }
-    let is_told = || changes.iter().all(|change| change.take());
     tokio::time::timeout(PATIENCE, async {
         let mut told = vec![false; changes.len()];
         while told.contains(&false) {
@@ -154,7 +166,7 @@ async fn a_change_reaches_everybody_behind_each_door() {
     })
     .await
     .unwrap();
-    assert!(!is_told());
+    assert!(changes.iter().all(|change| !change.take()), "once");
     near.stop();
 }
 
@@ -243,6 +255,41 @@ fn poll_once(wait: &mut std::pin::Pin<&mut impl Future<Output = ()>>) -> Poll<()
     wait.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
+/// A node is woken, and gone before it knows.
+#[tokio::test]
+async fn a_wake_up_on_its_way_to_a_node_that_has_gone_comes_back() {
+    let near = Broker::start_in_memory().unwrap();
+    let entity = queue(&near).await;
+    for is_cut in [false, true] {
+        let (broker, door) = far(&near);
+        let mut first = broker.watch(entity, Awaited::Message);
+        assert!(poll_once(&mut std::pin::pin!(first.woken())).is_pending());
+        {
+            let mut waits = std::pin::pin!(first.woken());
+            assert!(poll_once(&mut waits).is_pending());
+            broker.submit(read()).await.unwrap();
+            let mut second = near.watch(entity, Awaited::Message);
+            let waits_too = tokio::spawn(async move { second.woken().await });
+            tokio::task::yield_now().await;
+            // Nothing else runs before this is decided: what it wakes is on its way then.
+            let sending = std::pin::pin!(near.submit(send("a")));
+            sending.await.unwrap();
+            match is_cut {
+                true => door.cut(),
+                false => {}
+            }
+            drop(broker);
+            drop(door);
+            let woken = tokio::time::timeout(PATIENCE, waits_too);
+            woken.await.unwrap().unwrap();
+        }
+        drop(first);
+        until_unwatched(&near).await;
+        near.submit(receive_and_delete(1)).await.unwrap();
+    }
+    near.stop();
+}
+
 /// Takes messages, each time that it is woken, and goes away and comes again now and then.
 async fn take_some(broker: Broker, entity: Incarnation, taken: Arc<AtomicUsize>, stays: usize) {
     let broker = broker.for_source();
@@ -288,8 +335,6 @@ async fn receivers_behind_several_doors_strand_no_message() {
         receiver.abort();
         assert!(receiver.await.is_err_and(|error| error.is_cancelled()));
     }
-    while near.watch_count() > 0 {
-        tokio::task::yield_now().await;
-    }
+    until_unwatched(&near).await;
     near.stop();
 }

@@ -33,7 +33,8 @@ pub const VERSION: u8 = 1;
 /// What travels in one piece.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// The number of the command on its connection. Its answer has the same. 0 if it is about no command.
+    /// The number of the command on its connection. Its answer has the same. Of a wake-up, how many there were for what is
+    /// watched; of an interest, how many of them have come. Otherwise 0.
     pub number: u64,
     /// What it carries.
     pub value: Value,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use kew_broker::{Broker, Moment, Partition, Rejection, Reply};
+use kew_broker::{Broker, BrokerOptions, Moment, Partition, Rejection, Reply};
 use kew_engine::{Command, Timestamp};
 use kew_log::{BootTime, JobKind, LogEnd};
 use kew_log_contract::{LinkOptions, Lost, Model, ModelOptions};
@@ -219,7 +219,7 @@ async fn members_own_the_log_in_turn() {
     hand_over_in_turn(start).await;
 }
 
-/// A commit that waits for another member's lease is no job. A stop does not wait for it for ever.
+/// A commit that waits for another member's lease is no job. A stop waits for it, too, but not longer than for others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_gives_up_a_commit_that_waits_for_a_lease() {
     let model = model();
@@ -228,7 +228,11 @@ async fn a_stop_gives_up_a_commit_that_waits_for_a_lease() {
     first.settle().unwrap();
     assert_eq!(first.renewals, 1);
     let source = Arc::new(model.member(1));
-    let (second, _) = Broker::start_on(source, broker_options()).unwrap();
+    let options = BrokerOptions {
+        stop_patience: Duration::from_millis(20),
+        ..broker_options()
+    };
+    let (second, _) = Broker::start_on(source, options).unwrap();
     let begun = value(&metrics(&second, 0).await, END, &[]);
     let sender = second.clone();
     let sent = tokio::spawn(async move { sender.submit(send("a")).await.err() });
@@ -237,5 +241,5 @@ async fn a_stop_gives_up_a_commit_that_waits_for_a_lease() {
     }
     assert!(!sent.is_finished());
     second.stop();
-    assert_eq!(sent.await.unwrap(), Some(Rejection::Stopped));
+    assert_eq!(sent.await.unwrap(), Some(Rejection::Unknown));
 }

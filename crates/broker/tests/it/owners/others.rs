@@ -165,6 +165,31 @@ async fn who_waits_for_others_does_not_hold_up_the_partition() {
     broker.stop();
 }
 
+#[test]
+fn a_short_silence_is_no_lack_of_a_quorum() {
+    let source = MemorySource::new(kept_by_others());
+    let mut partition = open(&source);
+    idle(&mut partition, at(0));
+    run_jobs(&mut partition);
+    source.others().fall_silent(Some(at(500).boot));
+    // A beat, which they do not answer.
+    assert!(idle(&mut partition, at(1000)));
+    let _commit = partition.next_job();
+    assert!(!partition.is_without_quorum());
+    assert_eq!(partition.next_wake().boot, Some(at(2500).boot));
+    idle(&mut partition, at(2499));
+    assert!(!partition.is_without_quorum());
+    idle(&mut partition, at(2500));
+    assert!(partition.is_without_quorum());
+    let due = partition.next_wake().boot;
+    assert!(
+        due.is_none_or(|due| due > at(2500).boot),
+        "it spins: {due:?}"
+    );
+    source.others().answer();
+    assert!(!partition.is_without_quorum());
+}
+
 #[tokio::test]
 async fn without_a_quorum_nothing_new_is_taken() {
     let (source, broker) = owner(kept_by_others()).await;
@@ -191,7 +216,8 @@ async fn a_stop_waits_for_others_until_its_patience_ends() {
     source.others().fall_silent(None);
     let sent = send_in_vain(&broker, source.others(), "a").await;
     broker.stop();
-    assert_eq!(sent.await.unwrap(), Some(Rejection::Stopped));
+    let told = sent.await.unwrap();
+    assert_eq!(told, Some(Rejection::Unknown), "they may agree later");
     assert_eq!(source.others().waiting(), 0, "its thread has ended");
 
     source.others().answer();
