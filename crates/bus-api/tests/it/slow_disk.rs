@@ -146,8 +146,16 @@ async fn taken(client: &mut Client) -> String {
     String::from_utf8(message.data().unwrap().to_vec()).unwrap()
 }
 
-/// A link is detached while its receive waits for the disk: its first look, or one of its task after the disk has failed.
-async fn check_a_detached_link_deletes_nothing(has_failed: bool) {
+/// How a client goes away.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Goes {
+    Detaches,
+    /// Its connection is gone.
+    Vanishes,
+}
+
+/// A link goes while its receive waits for the disk: its first look, or one of its task after the disk has failed.
+async fn check_a_link_that_goes_deletes_nothing(has_failed: bool, goes: Goes) {
     let disk = SlowDisk::new();
     let server = Server::start_forgetful(disk.clone()).await;
     let mut client = server.trusted().await;
@@ -167,13 +175,23 @@ async fn check_a_detached_link_deletes_nothing(has_failed: bool) {
         disk.set(Reads::Wait);
     }
     until(|| disk.gate.waiting.load(Ordering::Relaxed) > 0).await;
-    client.connection.detach(gone, true, None);
-    client
-        .until(|event| match event {
-            Event::Detached { link, .. } => (*link == gone).then_some(()),
-            _ => None,
-        })
-        .await;
+    match goes {
+        Goes::Detaches => {
+            client.connection.detach(gone, true, None);
+            let detached = client.until(|event| match event {
+                Event::Detached { link, .. } => (*link == gone).then_some(()),
+                _ => None,
+            });
+            detached.await;
+        }
+        Goes::Vanishes => {
+            drop(client);
+            // The connection waits for the disk, too. It has noticed that its client is gone once its task was polled.
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
     disk.set(Reads::Succeed);
     let mut other = server.trusted().await;
     let from = other.taker("jobs").await;
@@ -185,10 +203,20 @@ async fn check_a_detached_link_deletes_nothing(has_failed: bool) {
 
 #[tokio::test]
 async fn a_link_that_is_detached_while_it_waits_for_the_disk_deletes_nothing() {
-    check_a_detached_link_deletes_nothing(false).await;
+    check_a_link_that_goes_deletes_nothing(false, Goes::Detaches).await;
 }
 
 #[tokio::test]
 async fn a_link_that_is_detached_after_the_disk_has_failed_deletes_nothing() {
-    check_a_detached_link_deletes_nothing(true).await;
+    check_a_link_that_goes_deletes_nothing(true, Goes::Detaches).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_is_gone_while_its_link_waits_for_the_disk_deletes_nothing() {
+    check_a_link_that_goes_deletes_nothing(false, Goes::Vanishes).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_is_gone_after_the_disk_has_failed_deletes_nothing() {
+    check_a_link_that_goes_deletes_nothing(true, Goes::Vanishes).await;
 }
