@@ -41,6 +41,8 @@ pub(super) struct Owner<'a> {
     told_space: ToldSpace,
     /// The promotion for which a commit was made that tells whether another process owns the log.
     checked_for: Option<Epoch>,
+    /// The last one that was looked at. If there was no room for such a commit, a later turn makes it.
+    seen_promotion: Option<Epoch>,
     /// When to look again which queues are in use only because receivers wait.
     use_due_at: BootTime,
     /// Until when a stop waits for other machines. `None` before the first wait after the stop.
@@ -75,6 +77,7 @@ impl<'a> Owner<'a> {
             hand_out: HandOut::default(),
             told_space: ToldSpace::default(),
             checked_for: None,
+            seen_promotion: None,
             use_due_at: BootTime::ZERO,
             stop_by: None,
         }
@@ -196,6 +199,7 @@ impl<'a> Owner<'a> {
         if let Some(outcome) = scrubbed {
             self.partition.scrubbed(outcome);
         }
+        self.seen_promotion = promotion;
         if promotion > self.checked_for && self.partition.check_owner() {
             self.checked_for = promotion;
         }
@@ -316,7 +320,7 @@ impl<'a> Owner<'a> {
             && !mailbox.worker_is_gone
             && !mailbox.stop
             && !mailbox.has_requests()
-            && mailbox.promotion <= self.checked_for
+            && mailbox.promotion == self.seen_promotion
         {
             mailbox = shared.wait_for_mail(mailbox, timeout);
         }
