@@ -17,7 +17,7 @@ mod world;
 
 pub use broken::Broken;
 pub use memory::{MemoryOptions, MemorySource, Mistake, Others};
-pub use model::{LinkOptions, Model, ModelOptions, ModelSource};
+pub use model::{LinkCounts, LinkOptions, MemberClock, Model, ModelOptions, ModelSource};
 pub use promises::{Check, PROMISES, Promise};
 pub use subject::{
     Difference, Lost, MemorySubject, ModelSubject, SegmentSubject, Subject, altered,

@@ -9,7 +9,7 @@ use kew_log::{
 };
 
 use crate::memory::{MemoryOptions, MemorySource, Mistake};
-use crate::model::{LinkOptions, Model, ModelOptions};
+use crate::model::{MemberClock, Model, ModelOptions};
 use crate::owner::Owner;
 use crate::random::Random;
 
@@ -24,15 +24,16 @@ pub trait Subject {
     }
 
     /// The machine restarts: what was not durable may be lost. Of all that may be left, `seed` chooses. No owner from before
-    /// is used any more.
+    /// is used after that.
     fn restart(&mut self, seed: u64);
 
-    /// The machine fails within a job, so many steps from now. Ignored by a log whose jobs are one step each.
+    /// The machine fails so many steps from now, which can be within a job: calls of its storage, or requests to other
+    /// machines. Ignored by a log whose jobs are one step each.
     fn cut_after(&mut self, steps: u64) {
         let _ = steps;
     }
 
-    /// No file may grow any more. Returns whether the log has any.
+    /// From now on no file may grow. Returns whether the log has any.
     fn fill(&mut self) -> bool {
         false
     }
@@ -40,9 +41,14 @@ pub trait Subject {
     /// The next commit of the owner ends the log for it.
     fn end_owner(&mut self);
 
-    /// Lets time pass, and returns what all clocks show then. Ignored by a log that does not count it.
+    /// Lets time pass, and returns what the clock of this machine shows then. Ignored by a log that does not count it.
     fn advance_ms(&mut self, ms: u64) -> BootTime {
         let _ = ms;
+        BootTime::ZERO
+    }
+
+    /// What the clock of the machine shows that opens the log as [`other`](Self::other).
+    fn now_of_other(&self) -> BootTime {
         BootTime::ZERO
     }
 
@@ -77,6 +83,8 @@ pub trait Subject {
 pub enum Lost {
     /// The request. It arrives much later.
     Request,
+    /// The request. It never arrives.
+    RequestForGood,
     /// The answer: the request took effect.
     Answer,
 }
@@ -159,28 +167,51 @@ const NO_LINK: &str = "it asks no other machine";
 #[derive(Debug)]
 pub struct ModelSubject(Model);
 
-const SMALL_MODEL: ModelOptions = ModelOptions {
-    copy: MemoryOptions {
-        heartbeat_ms: Some(1_000),
-        ..SMALL_MEMORY
-    },
-    link: LinkOptions {
-        once_in: 3,
-        delay_us_max: 0,
-    },
-    lease_ms: 3_000,
-    margin_ms: 500,
-};
-
 impl ModelSubject {
-    /// An empty log, with a link of its own.
+    /// An empty log, with a link and clocks of its own.
     pub fn new(seed: u64) -> Self {
-        Self(Model::new(SMALL_MODEL, seed))
+        let model = Model::new(small_model(), seed);
+        let mut random = Random::named(seed, "clocks");
+        for member in 0..2 {
+            model.set_clock(member, any_clock(&mut random));
+        }
+        Self(model)
     }
 
-    /// An empty log that makes a mistake.
+    /// An empty log that makes a mistake. Its link loses only what a test lets it lose, and the clocks of its members differ as
+    /// much as they may.
     pub fn altered(mistake: Mistake) -> Self {
-        Self(Model::altered(SMALL_MODEL, 0, mistake))
+        let mut options = small_model();
+        options.link.once_in = 0;
+        let model = Model::altered(options, 0, mistake);
+        for (member, gains_ppm) in [-CLOCK_PPM_MAX, CLOCK_PPM_MAX].into_iter().enumerate() {
+            let clock = MemberClock {
+                ahead_us: 0,
+                gains_ppm,
+            };
+            model.set_clock(member, clock);
+        }
+        Self(model)
+    }
+}
+
+fn small_model() -> ModelOptions {
+    let mut options = ModelOptions::default();
+    options.copy = MemoryOptions {
+        heartbeat_ms: options.copy.heartbeat_ms,
+        ..SMALL_MEMORY
+    };
+    options
+}
+
+/// The rates of clocks differ from the engine's by 1 % at most.
+const CLOCK_PPM_MAX: i32 = 10_000;
+
+/// A clock that shows any time of an hour, and is as fast or as slow as it may be, or right.
+pub(crate) fn any_clock(random: &mut Random) -> MemberClock {
+    MemberClock {
+        ahead_us: random.below(3_600_000_000) as u64,
+        gains_ppm: [-CLOCK_PPM_MAX, CLOCK_PPM_MAX, 0][random.below(3)],
     }
 }
 
@@ -203,7 +234,16 @@ impl Subject for ModelSubject {
     }
 
     fn advance_ms(&mut self, ms: u64) -> BootTime {
-        self.0.advance_ms(ms)
+        self.0.advance_ms(ms);
+        self.0.now_of(0)
+    }
+
+    fn now_of_other(&self) -> BootTime {
+        self.0.now_of(1)
+    }
+
+    fn cut_after(&mut self, steps: u64) {
+        self.0.cut_after(0, steps);
     }
 
     fn delay_next_ms(&mut self, ms: u64) {
@@ -274,7 +314,7 @@ impl Subject for SegmentSubject {
     }
 
     fn restart(&mut self, seed: u64) {
-        let mut random = Random::new(seed);
+        let mut random = Random::named(seed, "disk");
         let mut choice =
             |bound: u32| u32::try_from(random.below(bound as usize)).unwrap_or_default();
         self.storage = self.storage.crash(&mut choice);

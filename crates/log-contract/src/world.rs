@@ -90,7 +90,7 @@ enum Fate {
 
 impl World {
     fn new(seed: u64, mistake: Option<Mistake>) -> Self {
-        let mut random = Random::new(seed);
+        let mut random = Random::named(seed, "world");
         let options = ModelOptions {
             copy: MemoryOptions {
                 piece_size_bytes: 300,

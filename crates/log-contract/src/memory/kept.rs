@@ -19,6 +19,8 @@ const SNAPSHOTS: usize = 2;
 pub(crate) struct Stored {
     pub(crate) epoch: Epoch,
     pub(crate) time_ms: u64,
+    /// The content checksum of the batch before.
+    pub(crate) previous: u32,
     pub(crate) sealed: Sealed,
 }
 
@@ -115,7 +117,7 @@ impl Shared {
 pub(crate) fn halved(record: LogPosition, stored: Stored) -> Stored {
     let mut events = stored.events();
     events.truncate(events.len() / 2);
-    let mut halved = stored.with_events(record, &events, stored.sealed.content);
+    let mut halved = stored.with_events(record, &events, stored.previous);
     halved.sealed.end = stored.sealed.end;
     halved
 }
@@ -134,6 +136,7 @@ impl Stored {
             batch.push_event(event);
         }
         Self {
+            previous,
             sealed: batch.seal(log_id(), self.epoch, previous),
             ..*self
         }

@@ -47,8 +47,12 @@ pub enum Mistake {
     LostCountsAsFailed,
     /// A commit whose answer was lost is asked for again at the place where the log ends by now.
     RetriedAtNewerPosition,
+    /// The request of a commit does not name the place where its batches go, so a late one is applied where the log ends.
+    PlaceLeftOut,
     /// A lease is counted from its answer.
     LeaseFromAnswer,
+    /// A lease is trusted for as long as it lasts, on a clock that can be slow.
+    MarginLeftOut,
     /// A copy is not compared with what was agreed.
     NotCompared,
 }
@@ -59,7 +63,9 @@ impl Mistake {
         match self {
             Self::LostCountsAsFailed
             | Self::RetriedAtNewerPosition
+            | Self::PlaceLeftOut
             | Self::LeaseFromAnswer
+            | Self::MarginLeftOut
             | Self::NotCompared => true,
             Self::HalfBatch
             | Self::DurableEarly

@@ -108,13 +108,15 @@ impl MemoryLog {
         self.time_ms = self.time_ms.max(batch.time_ms());
         batch.set_time_ms(self.time_ms);
         let record = batch.position();
-        let sealed = batch.seal(log_id(), self.epoch, self.chain);
+        let previous = self.chain;
+        let sealed = batch.seal(log_id(), self.epoch, previous);
         self.chain = sealed.content;
         self.snapshots.bytes_since += sealed.record.len() as u64;
         self.end = sealed.end;
         let stored = Stored {
             epoch: self.epoch,
             time_ms: self.time_ms,
+            previous,
             sealed,
         };
         self.recent.insert(record, stored.clone());

@@ -27,6 +27,7 @@ impl ModelSource {
     /// The machine restarts. The last batches may be lost from its copy: that they are agreed is enough for a commit.
     /// What a snapshot has is on the disk.
     pub fn restart(&self, seed: u64) {
+        self.starts();
         let copy = self.copy();
         let mut kept = copy.kept();
         let newest = kept.snapshots.last();
@@ -35,14 +36,25 @@ impl ModelSource {
         if records.is_empty() {
             return;
         }
-        // One of them tells where the copy ends.
-        let left = 1 + Random::new(seed).below(records.len());
+        // One of them says where the copy ends.
+        let left = 1 + Random::named(seed, "restart").below(records.len());
         for record in records.iter().skip(left) {
             kept.batches.remove(record);
         }
         if let Some((at, last)) = kept.batches.pop_last() {
             kept.put(vec![(at, last)]);
         }
+    }
+
+    /// The machine restarts, and its disk is lost: the copy is empty.
+    pub fn lose_copy(&self) {
+        self.starts();
+        self.copies().remove(&self.member);
+    }
+
+    /// Requests of this machine are sent again.
+    fn starts(&self) {
+        self.model.0.link.net().cuts.remove(&self.member);
     }
 
     /// Lets the copy differ from what was agreed. Returns from where on.
@@ -53,8 +65,9 @@ impl ModelSource {
     pub fn differ(&self, how: Difference) -> LogPosition {
         let copy = self.copy();
         let mut kept = copy.kept();
+        assert!(kept.batches.len() > 1, "the copy has two batches");
         let last = kept.batches.iter().next_back();
-        let (_, last) = last.expect("the copy has batches");
+        let (_, last) = last.expect("it has two");
         if how == Difference::Longer {
             let at = kept.end;
             let more = last.with_events(at, &[b"never agreed".to_vec()], kept.chain);
@@ -70,6 +83,8 @@ impl ModelSource {
         for (record, stored) in &mut changed {
             let mut events = stored.events();
             if *record == at {
+                // A beat has nothing else.
+                stored.time_ms += 1;
                 events.iter_mut().flatten().for_each(|byte| *byte ^= 1);
             }
             *stored = stored.with_events(*record, &events, previous);

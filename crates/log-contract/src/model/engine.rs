@@ -30,12 +30,15 @@ pub(super) struct Engine {
     owner: Option<Opening>,
     /// In order. The end of each is the beginning of the next one.
     records: Vec<Placed>,
-    lease: Lease,
+    granted: Granted,
 }
 
 /// Which member is promised that no other one commits anything, and until when.
+///
+/// A lease belongs to a member, so that one that starts again does not wait for its own. That is safe because a member is
+/// one process at a time, which the link asserts.
 #[derive(Clone, Copy, Debug, Default)]
-struct Lease {
+struct Granted {
     member: usize,
     until: BootTime,
 }
@@ -45,8 +48,8 @@ struct Lease {
 pub(super) enum Refused {
     /// Another opening has begun this epoch.
     Fenced(Epoch),
-    /// The lease of another member lasts until then.
-    Leased(BootTime),
+    /// The lease of another member lasts for so long, in microseconds. It is no moment: machines have clocks of their own.
+    Leased(u64),
     /// The log does not end at that place, and does not have these records there.
     Elsewhere,
 }
@@ -62,7 +65,7 @@ pub(super) struct Found {
 }
 
 impl Engine {
-    /// Begins an epoch, if it is above all others. Returns where the log ends: a former owner adds nothing any more.
+    /// Begins an epoch, if it is above all others. Returns where the log ends: former owners add nothing from now on.
     pub(super) fn begin(&mut self, opening: Opening, epoch: Epoch) -> Result<Place, Epoch> {
         let is_done = self.is_owner(opening, epoch);
         if epoch <= self.epoch && !is_done {
@@ -82,7 +85,7 @@ impl Engine {
     ) -> Result<(), Refused> {
         self.check_owner(opening, epoch)?;
         self.check_lease(opening)?;
-        self.lease = Lease {
+        self.granted = Granted {
             member: opening.member,
             until: self.now.plus_ms(lease_ms),
         };
@@ -90,6 +93,10 @@ impl Engine {
     }
 
     /// Adds records of the owner, if the log ends at the place that they continue, or has them there.
+    ///
+    /// # Panics
+    ///
+    /// If the records do not continue that place and each other: no request of a correct owner is like that.
     pub(super) fn append(
         &mut self,
         opening: Opening,
@@ -97,6 +104,7 @@ impl Engine {
         after: Place,
         records: &[Placed],
     ) -> Result<(), Refused> {
+        check_chain(after, records);
         self.check_owner(opening, epoch)?;
         let is_there = |found: &[Placed]| in_common(found, records) == records.len();
         if self.find(after).is_some_and(is_there) {
@@ -160,11 +168,39 @@ impl Engine {
     }
 
     fn check_lease(&self, opening: Opening) -> Result<(), Refused> {
-        let Lease { member, until } = self.lease;
+        let Granted { member, until } = self.granted;
         match member == opening.member || until.has_passed(self.now) {
             true => Ok(()),
-            false => Err(Refused::Leased(until)),
+            false => Err(Refused::Leased(until.as_us() - self.now.as_us())),
         }
+    }
+}
+
+/// Each record names the end and the content of the one before.
+fn check_chain(after: Place, records: &[Placed]) {
+    let mut here = after;
+    for record in records {
+        let named = place_before(record);
+        assert!(named == here, "a record for {named:?} is sent for {here:?}");
+        here = place_behind(std::slice::from_ref(record));
+    }
+}
+
+impl Found {
+    /// Where the log ends, if it has the place.
+    pub(super) fn end(&self, after: Place) -> Place {
+        match self.records.is_empty() {
+            true => after,
+            false => place_behind(&self.records),
+        }
+    }
+}
+
+/// Where a record goes, as it says itself.
+pub(super) fn place_before((at, stored): &Placed) -> Place {
+    Place {
+        at: *at,
+        content: stored.previous,
     }
 }
 

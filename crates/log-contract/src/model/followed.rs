@@ -4,14 +4,20 @@ use kew_log::{Epoch, LogEnd};
 
 use super::Member;
 use super::copy::{checksums, place};
+use super::engine::Engine;
+use super::link::Purpose;
 use crate::memory::{Mistake, Shared};
 
 impl Member {
     /// Begins an epoch, which fences all others. Returns whether the copy ends where the log ends.
     pub(super) fn begin_epoch(&self, copy: &Shared, epoch: Epoch) -> Result<bool, LogEnd> {
         let opening = self.opening;
-        let link = &self.world.link;
-        let (begun, _) = link.ask(move |engine| engine.begin(opening, epoch));
+        self.world.link.net().asks_to_own(opening);
+        let begin = move |engine: &mut Engine| engine.begin(opening, epoch);
+        let Some((begun, _)) = self.ask(Purpose::Other, begin) else {
+            // The machine has failed, and comes no further.
+            return Ok(false);
+        };
         let end = begun.map_err(LogEnd::Fenced)?;
         let mut kept = copy.kept();
         kept.epoch = epoch;
@@ -23,11 +29,13 @@ impl Member {
     /// What the copy has is compared before any of it is handed out.
     pub(super) fn copy_next(&self, copy: &Shared) -> Result<bool, LogEnd> {
         let here = place(&copy.kept());
-        let (found, _) = self.world.link.ask(move |engine| engine.read(here));
+        let Some((found, _)) = self.ask(Purpose::Other, move |engine| engine.read(here)) else {
+            return Ok(false);
+        };
         if !found.has_place {
             return match self.makes(Mistake::NotCompared) {
                 true => Ok(true),
-                false => Err(self.diverged(copy)),
+                false => self.diverged(copy).map_or(Ok(false), Err),
             };
         }
         let mut records = found.records;
@@ -40,13 +48,14 @@ impl Member {
         Ok(is_all)
     }
 
-    /// From where on the copy differs.
-    pub(super) fn diverged(&self, copy: &Shared) -> LogEnd {
+    /// From where on the copy differs. `None` if the machine has failed.
+    pub(super) fn diverged(&self, copy: &Shared) -> Option<LogEnd> {
         let (copied, end) = {
             let kept = copy.kept();
             (checksums(&kept), place(&kept))
         };
-        let first = move |engine: &mut super::engine::Engine| engine.first_difference(&copied, end);
-        LogEnd::Diverged(self.world.link.ask(first).0)
+        let first = move |engine: &mut Engine| engine.first_difference(&copied, end);
+        let (first, _) = self.ask(Purpose::Other, first)?;
+        Some(LogEnd::Diverged(first))
     }
 }

@@ -6,6 +6,7 @@
 //!
 //! A stale owner is a member whose jobs rest while another member is promoted. A slow follower gets a part of what there is.
 
+mod clock;
 mod copy;
 mod engine;
 mod followed;
@@ -19,9 +20,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kew_log::{BootTime, Epoch, FollowedLog, JobKind, LogEnd, LogSource, PageChoice};
 
+pub use self::clock::MemberClock;
 use self::engine::Opening;
-use self::link::Link;
-pub use self::link::LinkOptions;
+use self::link::{Link, Purpose, Request};
+pub use self::link::{LinkCounts, LinkOptions};
 use self::owned::Lease;
 use crate::Lost;
 use crate::memory::{
@@ -38,7 +40,7 @@ pub struct ModelOptions {
     pub link: LinkOptions,
     /// How long the engine lets no other member commit anything behind a renewal. 0 for no leases.
     pub lease_ms: u64,
-    /// So much earlier an owner stops to trust its lease.
+    /// So much earlier an owner stops trusting its lease. It covers what its clock loses against the engine's meanwhile.
     pub margin_ms: u64,
 }
 
@@ -83,7 +85,7 @@ struct Member {
     world: Arc<World>,
     opening: Opening,
     lease: Mutex<Lease>,
-    /// Nobody waits for jobs any more.
+    /// Jobs are to come back soon.
     is_stopped: AtomicBool,
 }
 
@@ -115,7 +117,7 @@ impl Model {
         }
     }
 
-    /// Lets time pass. Returns what all clocks show then.
+    /// Lets time pass. Returns what the engine's clock shows then.
     pub fn advance_ms(&self, ms: u64) -> BootTime {
         let mut net = self.0.link.net();
         net.advance_us(ms * 1000);
@@ -124,8 +126,34 @@ impl Model {
 
     /// Lets time pass up to this moment, if it has not come yet.
     pub fn advance_to(&self, now: BootTime) {
-        let mut net = self.0.link.net();
-        net.engine.now = net.engine.now.max(now);
+        self.0.link.net().advance_to(now);
+    }
+
+    /// Lets time pass as this clock shows, from now on.
+    pub fn keep_time(&self, clock: fn() -> BootTime) {
+        self.0.link.net().keeps_time = Some(clock);
+    }
+
+    /// Gives a member a clock of its own. Its clock never goes back, so a test does this before the member is used.
+    pub fn set_clock(&self, member: usize, clock: MemberClock) {
+        self.0.link.net().clocks.insert(member, clock);
+    }
+
+    /// What the clock of a member shows.
+    pub fn now_of(&self, member: usize) -> BootTime {
+        let net = self.0.link.net();
+        net.clock(member, net.engine.now)
+    }
+
+    /// The machine of a member fails behind so many requests from now on. Until it [restarts](ModelSource::restart) it sends
+    /// no others, and its jobs come back without having known how they end.
+    pub fn cut_after(&self, member: usize, requests: u64) {
+        self.0.link.net().cuts.insert(member, requests);
+    }
+
+    /// What has happened on the link.
+    pub fn counts(&self) -> LinkCounts {
+        self.0.link.net().counts
     }
 
     /// The next answer takes so long.
@@ -139,7 +167,7 @@ impl Model {
         self.0.link.net().next_lost = Some((lost, is_fenced));
     }
 
-    /// A member that nobody drives asks to begin the next epoch. Its request is under way.
+    /// A member that no test drives asks to begin the next epoch. Its request is under way.
     pub fn begin_elsewhere_later(&self) {
         self.0.link.net().begin_elsewhere_later();
     }
@@ -198,7 +226,7 @@ impl Agreement for Member {
         self.copy_next(copy)
     }
 
-    /// A watch tells members.
+    /// A watch is always the newest here.
     fn is_ahead(&self, kept: &Kept) -> bool {
         self.world.link.net().engine.end() != copy::place(kept)
     }
@@ -241,8 +269,18 @@ impl Agreement for Member {
 }
 
 impl Member {
+    /// What its clock shows.
     fn now(&self) -> BootTime {
-        self.world.link.net().engine.now
+        let net = self.world.link.net();
+        net.clock(self.opening.member, net.engine.now)
+    }
+
+    /// Sends a request until there is an answer. Returns it, and what this member's clock showed when the request was sent.
+    /// `None` if the machine has failed.
+    fn ask<A: 'static>(&self, purpose: Purpose, request: impl Request<A>) -> Option<(A, BootTime)> {
+        let link = &self.world.link;
+        let (answer, sent) = link.ask(self.opening, purpose, request)?;
+        Some((answer, link.net().clock(self.opening.member, sent)))
     }
 
     fn lease(&self) -> MutexGuard<'_, Lease> {

@@ -7,8 +7,8 @@ use kew_log::{BootTime, Epoch, LogEnd};
 
 use super::Member;
 use super::copy::place;
-use super::engine::{Engine, Found, Place, Refused, in_common, place_behind};
-use super::link::Tries;
+use super::engine::{Engine, Found, Place, Refused, in_common, place_before, place_behind};
+use super::link::{Purpose, Tries};
 use crate::memory::{Agreed, Mistake, Placed, Renewed, Shared};
 
 /// What has become of records.
@@ -20,14 +20,15 @@ struct Step {
 
 enum Then {
     GoOn,
-    /// The log has ended for this owner. No more of them will ever be agreed.
+    /// The log has ended for this owner. The others are not agreed, and will not be.
     Ended(LogEnd),
-    /// The lease of another member lasts until then.
-    Hold(BootTime),
+    /// The lease of another member lasts for so long, in microseconds.
+    Hold(u64),
 }
 
 impl Member {
-    /// Makes batches agreed, a few of them with each request. `None` if the owner stopped before that was known.
+    /// Makes batches agreed, a few of them with each request. `None` if the owner is stopped, or its machine fails, before the
+    /// end of all of them is known.
     pub(super) fn append_all(
         &self,
         copy: &Shared,
@@ -38,9 +39,19 @@ impl Member {
         let first = batches.first().map(|(record, _)| *record);
         let mut agreed_end = first.unwrap_or_default();
         let mut ended = None;
-        while !batches.is_empty() && ended.is_none() {
+        while let Some(next) = batches.first()
+            && ended.is_none()
+        {
+            if place(&copy.kept()) != place_before(next) {
+                // The copy was changed behind the back of its owner, so what is agreed cannot go into it.
+                ended = Some(self.diverged(copy)?);
+                break;
+            }
             let count = self.world.link.some_of(batches.len());
-            let step = self.append(copy, epoch, &batches, count)?;
+            let Some(step) = self.append(copy, epoch, &batches, count) else {
+                self.gives_up(Some(agreed_end) > first);
+                return None;
+            };
             if step.agreed > 0 {
                 let agreed = batches.drain(..step.agreed).collect();
                 agreed_end = copy.kept().put(agreed);
@@ -48,8 +59,9 @@ impl Member {
             match step.then {
                 Then::GoOn => {}
                 Then::Ended(end) => ended = Some(end),
-                Then::Hold(until) => {
-                    self.lease().held_until = until;
+                Then::Hold(remaining_us) => {
+                    let until = self.now().as_us() + remaining_us;
+                    self.lease().held_until = BootTime::from_us(until);
                     break;
                 }
             }
@@ -61,7 +73,20 @@ impl Member {
         })
     }
 
-    /// Asks for the first few of some batches until it is known what has become of them. After each answer that is lost it
+    fn gives_up(&self, is_agreed_in_part: bool) {
+        let has_failed = self.world.link.has_failed(self.opening);
+        let mut net = self.world.link.net();
+        let counts = &mut net.counts;
+        match has_failed {
+            true => {
+                counts.cut += 1;
+                counts.cut_in_part += usize::from(is_agreed_in_part);
+            }
+            false => counts.stopped += 1,
+        }
+    }
+
+    /// Sends the first few of some batches until it is known what has become of them. After each answer that is lost it
     /// reads.
     fn append(
         &self,
@@ -71,30 +96,32 @@ impl Member {
         count: usize,
     ) -> Option<Step> {
         let step = |agreed, then| Some(Step { agreed, then });
-        let mut after = place(&copy.kept());
         let mut records = batches[..count].to_vec();
         let mut tries = Tries::default();
         loop {
+            let after = place_before(&records[0]);
             match self.try_append(&mut tries, epoch, after, &records) {
                 Some(Ok(())) => return step(records.len(), Then::GoOn),
-                Some(Err(Refused::Leased(until))) => return step(0, Then::Hold(until)),
+                Some(Err(Refused::Leased(us))) => return step(0, Then::Hold(us)),
                 // An earlier try may have taken effect, so nothing is known yet.
                 Some(Err(Refused::Fenced(_) | Refused::Elsewhere)) => {}
                 None if self.is_stopped.load(Ordering::Relaxed) => return None,
                 None => {}
             }
-            let (found, _) = self.world.link.ask(move |engine| engine.read(after));
+            let (found, _) = self.ask(Purpose::Other, move |engine| engine.read(after))?;
             if self.makes(Mistake::LostCountsAsFailed) && found.epoch != epoch {
                 return step(0, Then::Ended(LogEnd::Fenced(found.epoch)));
             }
             let may_retry = found.has_place && found.epoch == epoch;
             if self.makes(Mistake::RetriedAtNewerPosition) && may_retry {
-                (after, records) = moved(after, &found, &records);
+                records = moved(found.end(after), &records);
                 continue;
             }
-            let settled = self.settle(copy, epoch, &found, batches);
-            if settled.is_some() {
-                return settled;
+            if let Some(agreed) = agreed_of(epoch, &found, batches) {
+                return Some(Step {
+                    agreed,
+                    then: self.then(copy, epoch, &found, agreed)?,
+                });
             }
         }
     }
@@ -107,52 +134,56 @@ impl Member {
         records: &[Placed],
     ) -> Option<Result<(), Refused>> {
         let (opening, records) = (self.opening, records.to_vec());
-        let append = move |engine: &mut Engine| engine.append(opening, epoch, after, &records);
-        self.world.link.try_append(tries, &Arc::new(append))
-    }
-
-    /// What has become of batches, as a read of their place shows. `None` if they are to be asked for again: the log still
-    /// ends where they go.
-    ///
-    /// An earlier request may have brought fewer of them than the last one asked for, or more: a commit that had to wait is
-    /// not asked for again in the same parts.
-    fn settle(
-        &self,
-        copy: &Shared,
-        epoch: Epoch,
-        found: &Found,
-        batches: &[Placed],
-    ) -> Option<Step> {
-        let agreed = in_common(&found.records, batches);
-        // A request that is still under way is refused from now on. What is agreed does not say that this member owns the
-        // log now, so the end comes with it: what only reads must not rest on such a commit.
-        let end = match found.epoch == epoch {
-            false => Some(LogEnd::Fenced(found.epoch)),
-            true if agreed > 0 => None,
-            true if found.has_place && found.records.is_empty() => return None,
-            true => Some(self.diverged(copy)),
+        let names_place = !self.makes(Mistake::PlaceLeftOut);
+        let append = move |engine: &mut Engine| match names_place || engine.end() == after {
+            true => engine.append(opening, epoch, after, &records),
+            false => engine.append(opening, epoch, engine.end(), &moved(engine.end(), &records)),
         };
-        let then = end.map_or(Then::GoOn, Then::Ended);
-        Some(Step { agreed, then })
+        let link = &self.world.link;
+        link.try_append(tries, opening, epoch, &Arc::new(append))
     }
 
-    /// Renews the lease. It is trusted from the moment on at which it was asked for.
+    /// How an owner goes on that has read that so many of its batches are agreed. `None` if its machine has failed.
+    ///
+    /// What is agreed does not say that this member owns the log now, so the end comes with it: an answer that only reads
+    /// must not rest on such a commit.
+    fn then(&self, copy: &Shared, epoch: Epoch, found: &Found, agreed: usize) -> Option<Then> {
+        if found.epoch != epoch {
+            return Some(Then::Ended(LogEnd::Fenced(found.epoch)));
+        }
+        match agreed > 0 {
+            true => Some(Then::GoOn),
+            false => self.diverged(copy).map(Then::Ended),
+        }
+    }
+
+    /// Renews the lease. It is trusted from the moment on at which the request was sent.
     pub(super) fn renew(&self, epoch: Epoch) -> Result<Renewed, LogEnd> {
         let options = self.world.options;
         let opening = self.opening;
-        let ask = move |engine: &mut Engine| engine.renew(opening, epoch, options.lease_ms);
-        let (granted, sent) = self.world.link.ask(ask);
+        let renew = move |engine: &mut Engine| engine.renew(opening, epoch, options.lease_ms);
+        let Some((granted, sent)) = self.ask(Purpose::Renew(epoch), renew) else {
+            // The machine has failed.
+            return Ok(Renewed {
+                until: None,
+                again_at: BootTime::NEVER,
+            });
+        };
         let from = match self.makes(Mistake::LeaseFromAnswer) {
             true => self.now(),
             false => sent,
         };
-        let trusted_ms = options.lease_ms.saturating_sub(options.margin_ms);
+        let margin_ms = match self.makes(Mistake::MarginLeftOut) {
+            true => 0,
+            false => options.margin_ms,
+        };
+        let trusted_ms = options.lease_ms.saturating_sub(margin_ms);
         let (until, again_at) = match granted {
             Ok(()) => (
                 Some(from.plus_ms(trusted_ms)),
                 sent.plus_ms(options.lease_ms / 3),
             ),
-            Err(Refused::Leased(until)) => (None, until),
+            Err(Refused::Leased(us)) => (None, BootTime::from_us(self.now().as_us() + us)),
             Err(Refused::Fenced(by)) => return Err(LogEnd::Fenced(by)),
             Err(Refused::Elsewhere) => unreachable!("a lease has no place"),
         };
@@ -160,23 +191,27 @@ impl Member {
     }
 }
 
-/// Records behind all that was found: for a mistake.
-fn moved(after: Place, found: &Found, records: &[Placed]) -> (Place, Vec<Placed>) {
-    let end = match found.records.is_empty() {
-        true => after,
-        false => place_behind(&found.records),
-    };
-    let mut last = end;
+/// How many batches are agreed, as a read of their place shows. `None` if they are to be sent again: the log still ends
+/// where they go, and no request of another owner was applied.
+///
+/// An earlier request may have brought fewer of them than the last one, or more: a commit that had to wait is not sent again
+/// in the same parts. A request that is under way is refused in a later epoch.
+fn agreed_of(epoch: Epoch, found: &Found, batches: &[Placed]) -> Option<usize> {
+    let is_open = found.epoch == epoch && found.has_place && found.records.is_empty();
+    (!is_open).then(|| in_common(&found.records, batches))
+}
+
+/// Records at another place: for a mistake.
+fn moved(to: Place, records: &[Placed]) -> Vec<Placed> {
+    let mut last = to;
     let moved = records.iter().map(|(_, stored)| {
         let at = last.at;
         let stored = stored.with_events(at, &stored.events(), last.content);
-        last = Place {
-            at: stored.sealed.end,
-            content: stored.sealed.content,
-        };
-        (at, stored)
+        let moved = (at, stored);
+        last = place_behind(std::slice::from_ref(&moved));
+        moved
     });
-    (end, moved.collect())
+    moved.collect()
 }
 
 /// An owner's lease, and what waits for that of another one.
@@ -211,7 +246,7 @@ impl Lease {
         self.until = self.until.max(renewed.until.unwrap_or_default());
     }
 
-    /// When a renewal is due, or commits need not wait any more.
+    /// When a renewal is due, or commits that wait can continue.
     pub(super) fn next_wake(&self, now: BootTime) -> Option<BootTime> {
         let renewal = (!self.is_renewing).then_some(self.renew_at);
         let held = self.holds_commits(now).then_some(self.held_until);

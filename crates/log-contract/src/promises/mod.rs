@@ -33,6 +33,8 @@ pub struct Promise {
     pub mistake: Mistake,
     /// The check says these words then.
     pub words: &'static str,
+    /// Other mistakes that the check notices, with their words.
+    pub others: &'static [(Mistake, &'static str)],
 }
 
 const fn by(
@@ -47,6 +49,13 @@ const fn by(
         check,
         mistake,
         words,
+        others: &[],
+    }
+}
+
+impl Promise {
+    const fn and(self, others: &'static [(Mistake, &'static str)]) -> Self {
+        Self { others, ..self }
     }
 }
 
@@ -180,13 +189,15 @@ pub const PROMISES: [Promise; 24] = [
         "a_late_duplicate_changes_nothing",
         link::a_late_duplicate_changes_nothing,
         (Mistake::RetriedAtNewerPosition, "is followed 2 times"),
-    ),
+    )
+    .and(&[(Mistake::PlaceLeftOut, "a late request repeats a batch")]),
     by(
         22,
         "owners_do_not_overlap",
         link::owners_do_not_overlap,
         (Mistake::LeaseFromAnswer, "while the log is owned until"),
-    ),
+    )
+    .and(&[(Mistake::MarginLeftOut, "while the log is owned until")]),
     by(
         23,
         "a_slow_follower_gets_the_same",

@@ -2,6 +2,8 @@
 
 mod worlds;
 
+use std::iter;
+
 use kew_log_contract::{
     MemorySubject, ModelSubject, PROMISES, Promise, SegmentSubject, Subject, altered,
 };
@@ -45,21 +47,20 @@ fn keeps_over_links(name: &str) {
     }
 }
 
-/// The check of a promise notices its mistake.
+/// The check of a promise notices its mistakes.
 fn notices(name: &str) {
-    let Promise {
-        check,
-        mistake,
-        words,
-        ..
-    } = *Promise::named(name);
-    let kept = check(&|| altered(mistake));
-    let broken = kept.expect_err("the check does not notice the mistake");
-    let broken = format!("{broken:?}");
-    assert!(
-        broken.contains(words),
-        "{mistake:?} is noticed by accident: {broken}"
-    );
+    let promise = Promise::named(name);
+    let first = (promise.mistake, promise.words);
+    for (mistake, words) in iter::once(first).chain(promise.others.iter().copied()) {
+        let Err(broken) = (promise.check)(&|| altered(mistake)) else {
+            panic!("the check does not notice {mistake:?}");
+        };
+        let broken = format!("{broken:?}");
+        assert!(
+            broken.contains(words),
+            "{mistake:?} is noticed by accident: {broken}"
+        );
+    }
 }
 
 macro_rules! contract {
