@@ -20,6 +20,8 @@ const JOBS_MAX: usize = 1000;
 pub(crate) struct Sent {
     pub(crate) record: LogPosition,
     pub(crate) end: LogPosition,
+    /// It was sent with this time. The batches before can have a later one.
+    pub(crate) time_ms: u64,
     pub(crate) events: Vec<Vec<u8>>,
 }
 
@@ -195,6 +197,7 @@ impl Owner {
         self.sent.push(Sent {
             record: at.position,
             end,
+            time_ms: self.time_ms,
             events,
         });
         Ok(location)

@@ -27,7 +27,7 @@ impl ModelSource {
     /// The machine restarts. The last batches may be lost from its copy: that they are agreed is enough for a commit.
     /// What a snapshot has is on the disk.
     pub fn restart(&self, seed: u64) {
-        self.starts();
+        self.start();
         let copy = self.copy();
         let mut kept = copy.kept();
         let newest = kept.snapshots.last();
@@ -48,12 +48,17 @@ impl ModelSource {
 
     /// The machine restarts, and its disk is lost: the copy is empty.
     pub fn lose_copy(&self) {
-        self.starts();
+        self.start();
         self.copies().remove(&self.member);
     }
 
-    /// Requests of this machine are sent again.
-    fn starts(&self) {
+    /// How many batches the copy has.
+    pub(crate) fn batches(&self) -> usize {
+        self.copy().kept().batches.len()
+    }
+
+    /// The machine is there again after it has failed, and has its copy.
+    pub(crate) fn start(&self) {
         self.model.0.link.net().cuts.remove(&self.member);
     }
 
