@@ -72,7 +72,7 @@ pub trait Subject {
         None
     }
 
-    /// Promises that this kind of log cannot be asked for, with the reason.
+    /// Promises that cannot be checked on this kind of log, with the reason.
     fn skips(&self) -> &'static [(u8, &'static str)] {
         &[]
     }
@@ -263,7 +263,7 @@ impl Subject for ModelSubject {
     }
 }
 
-/// Nobody follows a log of segments while another one owns it.
+/// A log of segments is followed only while no process owns it.
 const ONE_PROCESS: &str = "the lock of its directory allows one process";
 
 /// A log of segments, on a disk that fails.

@@ -17,7 +17,7 @@ pub(crate) type Placed = (LogPosition, Stored);
 pub(crate) struct Agreed {
     /// Everything before it is agreed, and in the copy.
     pub(crate) end: LogPosition,
-    /// What is to be asked for again, later.
+    /// What is to be sent again, later.
     pub(crate) left: Vec<Placed>,
     /// How the log has ended for its owner behind that.
     pub(crate) ended: Option<LogEnd>,
@@ -37,13 +37,13 @@ pub(crate) type Renewal = Box<dyn FnOnce() -> Result<Renewed, LogEnd> + Send>;
 
 /// What makes an epoch begin and batches agreed, for one opening of a copy. Jobs call what may wait for others.
 pub(crate) trait Agreement: Send + Sync {
-    /// Begins an epoch. Returns whether the copy has everything that is agreed: nobody adds anything any more.
+    /// Begins an epoch. Returns whether the copy has everything that is agreed: no former owner adds anything from now on.
     fn begin(&self, copy: &Shared, epoch: Epoch) -> Result<bool, LogEnd>;
 
     /// Brings what is agreed next into the copy. Returns whether that was all.
     fn pull(&self, copy: &Shared) -> Result<bool, LogEnd>;
 
-    /// Whether there is something to pull. It asks nobody.
+    /// Whether there is something to pull. It sends no request.
     fn is_ahead(&self, kept: &Kept) -> bool;
 
     /// The kind of a job that commits batches.

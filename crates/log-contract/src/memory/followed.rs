@@ -23,7 +23,7 @@ pub(crate) struct MemoryFollower {
     progress: Progress,
     /// The epoch of the promotion, once there was one.
     promotion: Option<Epoch>,
-    /// The epoch has begun: nobody else appends any more, and what is left is read.
+    /// The epoch has begun: no other owner appends from now on, and the rest is read.
     has_begun: bool,
     is_stopped: bool,
 }
@@ -220,7 +220,7 @@ impl Cursor {
                     let kept = shared.kept();
                     let skips_gaps = shared.makes(Mistake::GapSkipped);
                     if self.seen.end < kept.trimmed && !skips_gaps {
-                        // What comes next is not there any more: a newer snapshot has it.
+                        // What comes next does not exist any more: a newer snapshot has it.
                         self.begin(&kept, pieces);
                         continue;
                     }

@@ -22,7 +22,7 @@ pub(super) struct Snapshots {
     written_bytes: Option<u64>,
     pub(super) bytes_since: u64,
     pending: Option<Pending>,
-    /// Batches that are not needed any more. A job removes them.
+    /// Batches that are no longer needed. A job removes them.
     unneeded: Vec<LogPosition>,
     is_retiring: bool,
 }

@@ -21,7 +21,7 @@ pub enum Mistake {
     NeverPrepared,
     /// A beat is not kept.
     BeatLeftOut,
-    /// A body is gone when its batch is not among the recent ones any more.
+    /// A body cannot be read once its batch is no longer among the recent ones.
     BodyGoneAfterTrim,
     /// A handle reads what has taken the place of its body.
     BodyRecycled,
@@ -31,7 +31,7 @@ pub enum Mistake {
     GoneBehindOne,
     /// A commit that runs after a later job keeps half of its last batch.
     OrderCounts,
-    /// An end is told once, and then the log goes on.
+    /// An end is reported once, and then the log continues.
     GoesOnAfterEnd,
     /// A follower gets the last batch again with the next piece.
     PieceRepeated,
@@ -39,13 +39,13 @@ pub enum Mistake {
     CurrentEarly,
     /// A promotion to an old epoch is accepted.
     OldEpochAccepted,
-    /// What a former owner commits is followed, although it is told that it is fenced.
+    /// What a former owner commits is followed, although its commit reports that it is fenced.
     VoidApplied,
-    /// A follower goes on behind batches that have gone before it has read them.
+    /// A follower continues behind batches that have gone before it has read them.
     GapSkipped,
     /// A commit whose answer was lost counts as failed.
     LostCountsAsFailed,
-    /// A commit whose answer was lost is asked for again at the place where the log ends by now.
+    /// A commit whose answer was lost is sent again at the place where the log ends by now.
     RetriedAtNewerPosition,
     /// The request of a commit does not name the place where its batches go, so a late one is applied where the log ends.
     PlaceLeftOut,

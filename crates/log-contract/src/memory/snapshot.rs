@@ -32,7 +32,7 @@ pub(super) struct WriteSnapshot {
 }
 
 impl WriteSnapshot {
-    /// Writes it, and tells the content its pages.
+    /// Writes it, and gives the content its pages.
     pub(super) fn run(mut self, shared: &Shared) -> Result<Arc<Snapshot>, LogEnd> {
         let planned = self.content.plan();
         let mut snapshot = Snapshot {

@@ -14,7 +14,7 @@ pub(super) struct Opening {
     pub(super) number: u64,
 }
 
-/// A place between two records, as the record before it tells: where it ends, and its content checksum.
+/// A place between two records, as the record before it gives it: where it ends, and its content checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) at: LogPosition,

@@ -19,7 +19,7 @@ struct Step {
 }
 
 enum Then {
-    GoOn,
+    Continue,
     /// The log has ended for this owner. The others are not agreed, and will not be.
     Ended(LogEnd),
     /// The lease of another member lasts for so long, in microseconds.
@@ -57,7 +57,7 @@ impl Member {
                 agreed_end = copy.kept().put(agreed);
             }
             match step.then {
-                Then::GoOn => {}
+                Then::Continue => {}
                 Then::Ended(end) => ended = Some(end),
                 Then::Hold(remaining_us) => {
                     let until = self.now().as_us() + remaining_us;
@@ -101,7 +101,7 @@ impl Member {
         loop {
             let after = place_before(&records[0]);
             match self.try_append(&mut tries, epoch, after, &records) {
-                Some(Ok(())) => return step(records.len(), Then::GoOn),
+                Some(Ok(())) => return step(records.len(), Then::Continue),
                 Some(Err(Refused::Leased(us))) => return step(0, Then::Hold(us)),
                 // An earlier try may have taken effect, so nothing is known yet.
                 Some(Err(Refused::Fenced(_) | Refused::Elsewhere)) => {}
@@ -143,7 +143,7 @@ impl Member {
         link.try_append(tries, opening, epoch, &Arc::new(append))
     }
 
-    /// How an owner goes on that has read that so many of its batches are agreed. `None` if its machine has failed.
+    /// What an owner does next that has read that so many of its batches are agreed. `None` if its machine has failed.
     ///
     /// What is agreed does not say that this member owns the log now, so the end comes with it: an answer that only reads
     /// must not rest on such a commit.
@@ -152,7 +152,7 @@ impl Member {
             return Some(Then::Ended(LogEnd::Fenced(found.epoch)));
         }
         match agreed > 0 {
-            true => Some(Then::GoOn),
+            true => Some(Then::Continue),
             false => self.diverged(copy).map(Then::Ended),
         }
     }

@@ -10,7 +10,7 @@ use crate::owner::{Live, Owner};
 /// Enough batches with bodies that the first ones lie in files that the owner has left.
 const BATCHES: u8 = 24;
 
-/// A body that tells which one it is.
+/// A body with its own number in it.
 fn body_of(number: u8) -> Vec<u8> {
     vec![number; 900]
 }

@@ -43,11 +43,11 @@ pub(super) fn batches_are_whole(make: Make<'_>) -> Checked {
         let mut subject = make();
         let mut owner = Owner::open(&*subject.source())?;
         subject.cut_after(steps);
-        let told = story(&mut owner, usize::MAX);
+        let outcome = story(&mut owner, usize::MAX);
         let is_ended = matches!(owner.log.health().state, LogState::Ended(_));
         hold!(
-            told.is_ok() || is_ended,
-            "an owner that has not ended cannot go on: {told:?}"
+            outcome.is_ok() || is_ended,
+            "an owner that has not ended cannot continue: {outcome:?}"
         );
         check_after_restart(&mut *subject, &owner, steps)?;
     }
@@ -93,7 +93,7 @@ pub(super) fn durable_is_followed(make: Make<'_>) -> Checked {
     Ok(())
 }
 
-/// `durable` moves in `complete` alone, never back.
+/// `durable` moves only in `complete`, never back.
 pub(super) fn only_complete_moves_durable(make: Make<'_>) -> Checked {
     let subject = make();
     let mut owner = Owner::open(&*subject.source())?;
@@ -137,7 +137,7 @@ pub(super) fn batches_and_beats_move_end(make: Make<'_>) -> Checked {
     let mut owner = Owner::open(&*subject.source())?;
     for _ in 0..BATCHES {
         let before = owner.log.end();
-        // Now and then the log goes on in another file for that.
+        // Now and then the log continues in another file for that.
         let at = owner.room(Need::grow(2 << 10))?;
         hold!(
             at.position == before && owner.log.end() == before,

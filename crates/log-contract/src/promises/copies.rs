@@ -9,8 +9,8 @@ use crate::followed::{Follower, follow};
 use crate::owner::{Live, Owner};
 use crate::{Difference, Subject};
 
-/// A copy that differs is told, and gets nothing behind that place.
-pub(super) fn a_copy_that_differs_is_told(make: Make<'_>) -> Checked {
+/// A copy that differs is reported, and gets nothing behind that place.
+pub(super) fn a_copy_that_differs_is_reported(make: Make<'_>) -> Checked {
     for how in [Difference::Changed, Difference::Longer] {
         for has_snapshot in [false, true] {
             let mut subject = make();
@@ -47,7 +47,7 @@ fn differ(subject: &mut dyn Subject, how: Difference) -> Checked<LogPosition> {
 /// Follows a copy that differs from a place on, and returns how that ends.
 fn follow_to_the_end(source: &dyn LogSource, at: LogPosition) -> Checked<LogEnd> {
     let mut follower = Follower::new(source);
-    let told = follower.catch_up_or_end()?;
+    let outcome = follower.catch_up_or_end()?;
     let content = &follower.content;
     let handed_out = content.batches.iter().map(|batch| batch.record);
     let handed_out = handed_out.chain(content.snapshot).max();
@@ -55,22 +55,25 @@ fn follow_to_the_end(source: &dyn LogSource, at: LogPosition) -> Checked<LogEnd>
         handed_out.is_none_or(|last| last < at),
         "{handed_out:?} is handed out, and its copy differs from {at} on"
     );
-    let Err(FollowError::Ended(end)) = told else {
-        let what = format!("a copy differs from {at} on, and {told:?} is told");
+    let Err(FollowError::Ended(end)) = outcome else {
+        let what = format!("a copy differs from {at} on, and {outcome:?} is reported");
         return Err(Broken::new(what));
     };
-    let is_told = matches!(end, LogEnd::Diverged(from) if from == at);
-    hold!(is_told, "a copy differs from {at} on, and {end} is told");
+    let is_reported = matches!(end, LogEnd::Diverged(from) if from == at);
+    hold!(
+        is_reported,
+        "a copy differs from {at} on, and {end} is reported"
+    );
     hold!(
         follower.log.next_job().is_none(),
         "there is a job after an end"
     );
     let again = follower.log.complete(Job::load(|| ()).run());
-    hold!(again.is_err(), "an end is told once");
+    hold!(again.is_err(), "an end is reported once");
     Ok(end)
 }
 
-/// An owner whose copy differs is told, too, and adds nothing.
+/// If the copy of an owner differs, that is reported too, and the owner adds nothing.
 fn check_owner(subject: &mut dyn Subject, how: Difference) -> Checked {
     let mut owner = Owner::open(&*subject.source())?;
     owner.send(1)?;
@@ -80,12 +83,12 @@ fn check_owner(subject: &mut dyn Subject, how: Difference) -> Checked {
     let agreed = owner.history();
     let at = differ(subject, how)?;
     owner.send(1)?;
-    let told = owner.settle();
+    let outcome = owner.settle();
     let state = owner.log.health().state;
-    let is_told = matches!(state, LogState::Ended(LogEnd::Diverged(from)) if from == at);
+    let is_reported = matches!(state, LogState::Ended(LogEnd::Diverged(from)) if from == at);
     hold!(
-        is_told,
-        "the copy of an owner differs from {at} on: {told:?}, and it is {state:?}"
+        is_reported,
+        "the copy of an owner differs from {at} on: {outcome:?}, and it is {state:?}"
     );
     let now = owner.log.durable();
     hold!(

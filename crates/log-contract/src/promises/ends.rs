@@ -8,7 +8,7 @@ use crate::broken::{Broken, Checked, hold};
 use crate::followed::{Follower, follow};
 use crate::owner::Owner;
 
-/// After an end was told, there is no job, no room and no move of `durable`.
+/// After an end was reported, there is no job, no room and no move of `durable`.
 pub(super) fn nothing_follows_an_end(make: Make<'_>) -> Checked {
     let mut subject = make();
     let mut owner = Owner::open(&*subject.source())?;
@@ -17,10 +17,10 @@ pub(super) fn nothing_follows_an_end(make: Make<'_>) -> Checked {
     subject.end_owner();
     owner.send(1)?;
     let durable = owner.log.durable();
-    let told = owner.settle();
-    hold!(told.is_err(), "an owner does not hear of its end");
+    let ended = owner.settle();
+    hold!(ended.is_err(), "no job reports the end to an owner");
     let is_ended = matches!(owner.log.health().state, LogState::Ended(_));
-    hold!(is_ended, "a log goes on after its end");
+    hold!(is_ended, "a log continues after its end");
     hold!(
         owner.log.next_job().is_none(),
         "there is a job after an end"
@@ -35,10 +35,10 @@ pub(super) fn nothing_follows_an_end(make: Make<'_>) -> Checked {
         "something is staged after an end"
     );
     let again = owner.log.complete(Job::load(|| ()).run());
-    hold!(again.is_err(), "an end is told once");
+    hold!(again.is_err(), "an end is reported once");
     for job in std::mem::take(&mut owner.held) {
         let again = owner.log.complete(job.run());
-        hold!(again.is_err(), "an end is told once");
+        hold!(again.is_err(), "an end is reported once");
     }
     let now = owner.log.durable();
     hold!(
@@ -82,7 +82,7 @@ pub(super) fn old_epochs_are_fenced(make: Make<'_>) -> Checked {
             "there is a job after an end"
         );
         let again = follower.log.complete(Job::load(|| ()).run());
-        hold!(again.is_err(), "an end is told once");
+        hold!(again.is_err(), "an end is reported once");
     }
     let after = follow(&*subject.source())?;
     hold!(
@@ -96,7 +96,7 @@ pub(super) fn old_epochs_are_fenced(make: Make<'_>) -> Checked {
     Ok(())
 }
 
-/// After a promotion lower epochs are fenced, and nobody follows a later batch of theirs.
+/// After a promotion lower epochs are fenced, and no member follows a later batch of theirs.
 pub(super) fn former_owners_are_fenced(make: Make<'_>) -> Checked {
     let mut subject = make();
     let mut former = Owner::open(&*subject.source())?;
@@ -114,8 +114,8 @@ pub(super) fn former_owners_are_fenced(make: Make<'_>) -> Checked {
     let mut owner = Owner::of(along);
     former.check_followed(&owner.found, former.log.durable())?;
     let agreed = owner.found.history();
-    let told = former.settle();
-    hold!(told.is_err(), "a former owner goes on");
+    let ended = former.settle();
+    hold!(ended.is_err(), "a former owner continues");
     let health = former.log.health().state;
     let is_fenced = matches!(health, LogState::Ended(LogEnd::Fenced(by)) if by == epoch);
     hold!(is_fenced, "a former owner ends with {health:?}");

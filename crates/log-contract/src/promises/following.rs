@@ -74,7 +74,7 @@ pub(super) fn current_has_all(make: Make<'_>) -> Checked {
     Ok(())
 }
 
-/// A slow follower gets the same pieces, and a current one goes on.
+/// A slow follower gets the same pieces, and a current one continues.
 pub(super) fn a_slow_follower_gets_the_same(make: Make<'_>) -> Checked {
     let subject = make();
     let mut owner = Owner::open(&*subject.source())?;

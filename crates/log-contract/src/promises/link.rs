@@ -39,10 +39,10 @@ pub(super) fn a_lost_answer_is_settled(make: Make<'_>) -> Checked {
             subject.lose_next(lost, is_fenced);
             owner.send(1)?;
             owner.send(2)?;
-            let told = owner.settle();
+            let outcome = owner.settle();
             hold!(
-                told.is_err() == is_fenced,
-                "another process owns the log: {is_fenced}, and {told:?} is told"
+                outcome.is_err() == is_fenced,
+                "another process owns the log: {is_fenced}, and a commit ends with {outcome:?}"
             );
             let state = owner.log.health().state;
             let is_ended = matches!(state, LogState::Ended(LogEnd::Fenced(_)));
@@ -50,7 +50,7 @@ pub(super) fn a_lost_answer_is_settled(make: Make<'_>) -> Checked {
             let all_are_durable = owner.log.durable() == owner.log.end();
             hold!(
                 all_are_durable || is_fenced,
-                "a commit succeeds in part, and nothing is told"
+                "a commit succeeds in part, and no end is reported"
             );
             check_exactly(&*subject, &owner)?;
             subject.let_all_arrive();
@@ -163,7 +163,7 @@ pub(super) fn owners_do_not_overlap(make: Make<'_>) -> Checked {
         let mut former = Owner::open(&*subject.source())?;
         subject.advance_ms(5_000);
         subject.delay_next_ms(slow_ms);
-        // With nothing to commit, it is a lease that is asked for.
+        // With nothing to commit, the next job renews the lease.
         former.settle()?;
         let now = subject.advance_ms(0);
         former.send(1)?;
@@ -195,7 +195,7 @@ pub(super) fn owners_do_not_overlap(make: Make<'_>) -> Checked {
             "another owner commits at {now:?}, while the log is owned until {until:?}"
         );
         former.send(1)?;
-        hold!(former.settle().is_err(), "a former owner goes on");
+        hold!(former.settle().is_err(), "a former owner continues");
     }
     Ok(())
 }

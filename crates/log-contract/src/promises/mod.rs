@@ -152,7 +152,7 @@ pub const PROMISES: [Promise; 24] = [
         15,
         "nothing_follows_an_end",
         ends::nothing_follows_an_end,
-        (Mistake::GoesOnAfterEnd, "goes on after its end"),
+        (Mistake::GoesOnAfterEnd, "continues after its end"),
     ),
     by(
         16,
@@ -206,8 +206,8 @@ pub const PROMISES: [Promise; 24] = [
     ),
     by(
         24,
-        "a_copy_that_differs_is_told",
-        copies::a_copy_that_differs_is_told,
+        "a_copy_that_differs_is_reported",
+        copies::a_copy_that_differs_is_reported,
         (Mistake::NotCompared, "and its copy differs from"),
     ),
 ];

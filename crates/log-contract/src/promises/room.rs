@@ -25,11 +25,14 @@ pub(super) fn reservations_serve_once(make: Make<'_>) -> Checked {
     // One that is too small is refused, and holds on.
     let large = vec![b'.'; usize::try_from(at.room_bytes).unwrap_or(usize::MAX)];
     let above = owner.log.append(at, owner.batch(at.position, &large));
-    hold!(above.is_err(), "a batch above its reservation is taken");
+    hold!(above.is_err(), "a batch above its reservation is accepted");
     let elsewhere = owner
         .log
         .append(at, owner.batch(at.position.plus(8), b"elsewhere"));
-    hold!(elsewhere.is_err(), "a batch for another position is taken");
+    hold!(
+        elsewhere.is_err(),
+        "a batch for another position is accepted"
+    );
     hold!(
         owner.log.end() == at.position,
         "a batch that was refused moves the end"
@@ -62,7 +65,7 @@ pub(super) fn reservations_serve_once(make: Make<'_>) -> Checked {
     owner.check_followed(&content, end)
 }
 
-/// No batch above `limits` is taken; the limit never changes.
+/// No batch above `limits` is accepted; the limit never changes.
 pub(super) fn no_batch_is_above_the_limit(make: Make<'_>) -> Checked {
     let mut subject = make();
     let mut owner = Owner::open(&*subject.source())?;
@@ -83,8 +86,8 @@ pub(super) fn no_batch_is_above_the_limit(make: Make<'_>) -> Checked {
         at,
         owner.batch(at.position, &vec![b'a'; size - overhead + 1]),
     );
-    hold!(above.is_err(), "a batch above the limit is taken");
-    // The largest one is taken.
+    hold!(above.is_err(), "a batch above the limit is accepted");
+    // The largest one is accepted.
     let largest = owner.batch(at.position, &vec![b'l'; size - overhead]);
     hold!(
         largest.len_bytes() == size,

@@ -1,5 +1,5 @@
 //! A small world on the model: members that follow, are promoted, rest while others are promoted, and start again, in an
-//! order that a seed gives. It is checked through the seam alone.
+//! order that a seed gives. It is checked only through the seam.
 //!
 //! What must hold: all members follow a batch that was acknowledged, once, at its place. No member follows a batch of which a
 //! commit says that it is not agreed. If no commit says it, they follow it once or not at all. Nothing of a former owner is
@@ -195,16 +195,16 @@ impl World {
         let Role::Following(follower) = &mut member.role else {
             return Ok(());
         };
-        let told = match promotes {
+        let outcome = match promotes {
             true => follower.catch_up_or_end()?,
             false => follower.step_or_end()?.map(drop),
         };
         let differs_from = member.differs_from;
-        match told {
+        match outcome {
             Ok(()) => {
                 hold!(
                     differs_from.is_none(),
-                    "a copy differs from {differs_from:?} on, and its follower goes on"
+                    "a copy differs from {differs_from:?} on, and its follower continues"
                 );
                 match promotes {
                     true => self.promote(index),
@@ -284,7 +284,7 @@ impl World {
 
     /// Notes what has become of an owner's batches. Only a commit that ends the log knows of the batches that are not durable: a
     /// lease that is not renewed says nothing about requests from before.
-    fn note(&mut self, index: usize, told_by_commit: bool) -> Checked {
+    fn note(&mut self, index: usize, is_by_commit: bool) -> Checked {
         let Role::Owning(owning) = &mut self.members[index].role else {
             return Ok(());
         };
@@ -303,7 +303,7 @@ impl World {
         match state {
             LogState::Ended(LogEnd::Fenced(by)) => {
                 hold!(by > epoch, "an owner of {epoch} is fenced by {by}");
-                self.leave(index, !told_by_commit);
+                self.leave(index, !is_by_commit);
                 Ok(())
             }
             LogState::Ended(end) => Err(Broken::new(format!("an owner ends: {end}"))),

@@ -110,7 +110,7 @@ contract! {
     a_late_duplicate_changes_nothing
     owners_do_not_overlap
     a_slow_follower_gets_the_same
-    a_copy_that_differs_is_told
+    a_copy_that_differs_is_reported
 }
 
 /// The numbers of the promises that are skipped on a log.

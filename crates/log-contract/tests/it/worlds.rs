@@ -36,7 +36,7 @@ fn a_mistake_shows() {
         (Mistake::RetriedAtNewerPosition, "is Acknowledged"),
         (Mistake::PlaceLeftOut, "is Acknowledged"),
         (Mistake::LeaseFromAnswer, "trusts its lease"),
-        (Mistake::NotCompared, "its follower goes on"),
+        (Mistake::NotCompared, "its follower continues"),
         (Mistake::DurableEarly, "is Acknowledged"),
     ] {
         let noticed = (0..SEEDS_MAX).any(|seed| {

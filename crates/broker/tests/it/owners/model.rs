@@ -1,9 +1,8 @@
 //! A log that two members agree on, with leases, and a link that loses answers.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use kew_broker::{Broker, BrokerOptions, Moment, Partition, Rejection, Reply};
@@ -23,7 +22,7 @@ struct Member {
     model: Model,
     partition: Partition<u32>,
     replies: Vec<(u32, Reply)>,
-    /// How many leases were asked for.
+    /// How many renewals of a lease were sent.
     renewals: usize,
 }
 
@@ -132,7 +131,7 @@ fn a_lease_answers_what_only_reads_and_ends_before_the_next_owner_commits() {
 /// The answer of its last commit is lost, and another member begins an epoch before the owner asks again.
 #[test]
 fn a_fenced_owner_knows_what_its_last_commit_has_done() {
-    for (lost, told) in [
+    for (lost, rejection) in [
         (Lost::Answer, None),
         (Lost::Request, Some(Rejection::Unknown)),
     ] {
@@ -146,47 +145,15 @@ fn a_fenced_owner_knows_what_its_last_commit_has_done() {
         let end = first.settle().unwrap_err();
         assert!(matches!(end, LogEnd::Fenced(_)), "{end}");
         // What only reads must not rest on a commit that ends the log, although it is agreed.
-        let is_there = u64::from(told.is_none());
+        let is_there = u64::from(rejection.is_none());
         let read = (3, Some(Rejection::NotOwner));
         let mut answered = first.answered();
         answered.sort_by_key(|(ticket, _)| *ticket);
-        assert_eq!(answered, [(2, told), read]);
+        assert_eq!(answered, [(2, rejection), read]);
         model.let_all_arrive();
         let second = Member::open(&model, 1);
         let (_, count) = second.partition.state().counts();
         assert_eq!(count, is_there);
-    }
-}
-
-/// Lets the clock of a model show what the machine's shows.
-struct Ticking {
-    is_over: Arc<AtomicBool>,
-    thread: Option<thread::JoinHandle<()>>,
-}
-
-impl Ticking {
-    fn start(model: Model) -> Self {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let until = Arc::clone(&is_over);
-        let thread = thread::spawn(move || {
-            while !until.load(Ordering::Relaxed) {
-                model.advance_to(boot_time());
-                thread::sleep(Duration::from_millis(1));
-            }
-        });
-        Self {
-            is_over,
-            thread: Some(thread),
-        }
-    }
-}
-
-impl Drop for Ticking {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.join().unwrap();
-        }
     }
 }
 
@@ -210,8 +177,7 @@ async fn members_own_the_log_in_turn() {
         ..ModelOptions::default()
     };
     let model = Model::new(options, 7);
-    model.advance_to(boot_time());
-    let _ticking = Ticking::start(model.clone());
+    model.keep_time(boot_time);
     let start = |member| -> Broker {
         let source = Arc::new(model.member(member));
         Broker::start_on(source, broker_options()).unwrap().0
@@ -234,12 +200,16 @@ async fn a_stop_gives_up_a_commit_that_waits_for_a_lease() {
     };
     let (second, _) = Broker::start_on(source, options).unwrap();
     let begun = value(&metrics(&second, 0).await, END, &[]);
-    let sender = second.clone();
-    let sent = tokio::spawn(async move { sender.submit(send("a")).await.err() });
-    while value(&metrics(&second, 0).await, END, &[]) == begun {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+    let mut sent = pin!(second.submit(send("a")));
+    let mut end = begun;
+    // A page of metrics comes from the thread that runs the turns, so each page lets it take the command or make room.
+    while end == begun {
+        tokio::select! {
+            biased;
+            reply = &mut sent => panic!("it is answered before its commit: {:?}", reply.err()),
+            page = metrics(&second, 0) => end = value(&page, END, &[]),
+        }
     }
-    assert!(!sent.is_finished());
     second.stop();
-    assert_eq!(sent.await.unwrap(), Some(Rejection::Unknown));
+    assert_eq!(sent.await.err(), Some(Rejection::Unknown));
 }
