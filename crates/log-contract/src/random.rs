@@ -5,7 +5,8 @@
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// One of the streams of a seed. Each part of a world has its own, so that one more choice of a part changes no other.
+    /// One of the streams of a seed. Each part of a world has its own, so that one more choice of a part changes no
+    /// other.
     pub(crate) fn named(seed: u64, name: &str) -> Self {
         let mut hash = Hash::default();
         hash.add(seed);

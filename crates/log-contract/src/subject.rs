@@ -23,8 +23,8 @@ pub trait Subject {
         self.source()
     }
 
-    /// The machine restarts: what was not durable may be lost. Of all that may be left, `seed` chooses. No owner from before
-    /// is used after that.
+    /// The machine restarts: what was not durable may be lost. Of all that may be left, `seed` chooses. No owner from
+    /// before is used after that.
     fn restart(&mut self, seed: u64);
 
     /// The machine fails so many steps from now, which can be within a job: calls of its storage, or requests to other
@@ -57,8 +57,8 @@ pub trait Subject {
         let _ = ms;
     }
 
-    /// The next commit loses something on its way to the other machines. `is_fenced` says that another process begins an
-    /// epoch before the owner asks again.
+    /// The next commit loses something on its way to the other machines. `is_fenced` says that another process begins
+    /// an epoch before the owner asks again.
     fn lose_next(&mut self, lost: Lost, is_fenced: bool) {
         let _ = (lost, is_fenced);
     }
@@ -178,8 +178,8 @@ impl ModelSubject {
         Self(model)
     }
 
-    /// An empty log that makes a mistake. Its link loses only what a test lets it lose, and the clocks of its members differ as
-    /// much as they may.
+    /// An empty log that makes a mistake. Its link loses only what a test lets it lose, and the clocks of its members
+    /// differ as much as they may.
     pub fn altered(mistake: Mistake) -> Self {
         let mut options = small_model();
         options.link.once_in = 0;

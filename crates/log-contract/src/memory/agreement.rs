@@ -1,7 +1,7 @@
 //! How an opening of a log agrees with others on epochs and batches.
 //!
-//! What is local to one machine is the same for each log of this crate: a copy, with its bodies, snapshots and pages. The logs
-//! differ in what makes a batch agreed.
+//! What is local to one machine is the same for each log of this crate: a copy, with its bodies, snapshots and pages.
+//! The logs differ in what makes a batch agreed.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -37,7 +37,8 @@ pub(crate) type Renewal = Box<dyn FnOnce() -> Result<Renewed, LogEnd> + Send>;
 
 /// What makes an epoch begin and batches agreed, for one opening of a copy. Jobs call what may wait for others.
 pub(crate) trait Agreement: Send + Sync {
-    /// Begins an epoch. Returns whether the copy has everything that is agreed: no former owner adds anything from now on.
+    /// Begins an epoch. Returns whether the copy has everything that is agreed: no former owner adds anything from now
+    /// on.
     fn begin(&self, copy: &Shared, epoch: Epoch) -> Result<bool, LogEnd>;
 
     /// Brings what is agreed next into the copy. Returns whether that was all.

@@ -47,7 +47,8 @@ pub enum Mistake {
     LostCountsAsFailed,
     /// A commit whose answer was lost is sent again at the place where the log ends by now.
     RetriedAtNewerPosition,
-    /// The request of a commit does not name the place where its batches go, so a late one is applied where the log ends.
+    /// The request of a commit does not name the place where its batches go, so a late one is applied where the log
+    /// ends.
     PlaceLeftOut,
     /// A lease is counted from its answer.
     LeaseFromAnswer,

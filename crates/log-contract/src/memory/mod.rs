@@ -1,7 +1,7 @@
 //! A log in memory. What survives a restart is a value that openings share.
 //!
-//! Its owner can be fenced: a job of the owner compares the epoch under the lock that it writes under. It has no files, and
-//! nothing of it fails. An altered one makes a mistake that a promise of the contract forbids.
+//! Its owner can be fenced: a job of the owner compares the epoch under the lock that it writes under. It has no files,
+//! and nothing of it fails. An altered one makes a mistake that a promise of the contract forbids.
 
 mod agreement;
 mod followed;

@@ -35,8 +35,8 @@ pub(super) struct Engine {
 
 /// Which member is promised that no other one commits anything, and until when.
 ///
-/// A lease belongs to a member, so that one that starts again does not wait for its own. That is safe because a member is
-/// one process at a time, which the link asserts.
+/// A lease belongs to a member, so that one that starts again does not wait for its own. That is safe because a member
+/// is one process at a time, which the link asserts.
 #[derive(Clone, Copy, Debug, Default)]
 struct Granted {
     member: usize,
@@ -48,7 +48,8 @@ struct Granted {
 pub(super) enum Refused {
     /// Another opening has begun this epoch.
     Fenced(Epoch),
-    /// The lease of another member lasts for so long, in microseconds. It is no moment: machines have clocks of their own.
+    /// The lease of another member lasts for so long, in microseconds. It is no moment: machines have clocks of their
+    /// own.
     Leased(u64),
     /// The log does not end at that place, and does not have these records there.
     Elsewhere,

@@ -1,9 +1,9 @@
 //! The link between the members and the agreed log, with the requests that are under way.
 //!
-//! A job sends a request, and its answer can be lost: before or after the request took effect. A request that was lost may
-//! still arrive hundreds of requests later, also a second time, and behind requests of a later owner. The seed decides, and
-//! nothing else: there is no time but the engine's. The last try is always answered, so a job returns. Only the requests of
-//! a machine that has failed have no answer.
+//! A job sends a request, and its answer can be lost: before or after the request took effect. A request that was lost
+//! may still arrive hundreds of requests later, also a second time, and behind requests of a later owner. The seed
+//! decides, and nothing else: there is no time but the engine's. The last try is always answered, so a job returns.
+//! Only the requests of a machine that has failed have no answer.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -134,8 +134,8 @@ impl Link {
         net
     }
 
-    /// Sends a request until there is an answer. Returns it, and when the request was sent that it answers. `None` if the
-    /// machine has failed.
+    /// Sends a request until there is an answer. Returns it, and when the request was sent that it answers. `None` if
+    /// the machine has failed.
     pub(super) fn ask<A: 'static>(
         &self,
         opening: Opening,
@@ -154,8 +154,8 @@ impl Link {
         None
     }
 
-    /// Sends a request to append once, which tests let the link lose. `None` if there is no answer: whether the request took
-    /// effect, or will, is not known then.
+    /// Sends a request to append once, which tests let the link lose. `None` if there is no answer: whether the request
+    /// took effect, or will, is not known then.
     pub(super) fn try_append<A: 'static>(
         &self,
         tries: &mut Tries,

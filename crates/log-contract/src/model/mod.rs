@@ -1,10 +1,11 @@
 //! A model of a log that several machines agree on, with the copy that each of its members has.
 //!
-//! What is agreed is one value, the engine. Members reach it over a link that loses and repeats what they ask. What is local
-//! to a member is that of a log in memory. All of it is a matter of the seed and of the order of jobs: nothing waits, and
-//! time passes only when a test says so, or while a link is slow.
+//! What is agreed is one value, the engine. Members reach it over a link that loses and repeats what they ask. What is
+//! local to a member is that of a log in memory. All of it is a matter of the seed and of the order of jobs: nothing
+//! waits, and time passes only when a test says so, or while a link is slow.
 //!
-//! A stale owner is a member whose jobs rest while another member is promoted. A slow follower gets a part of what there is.
+//! A stale owner is a member whose jobs rest while another member is promoted. A slow follower gets a part of what
+//! there is.
 
 mod clock;
 mod copy;
@@ -40,7 +41,8 @@ pub struct ModelOptions {
     pub link: LinkOptions,
     /// How long the engine lets no other member commit anything behind a renewal. 0 for no leases.
     pub lease_ms: u64,
-    /// So much earlier an owner stops trusting its lease. It covers what its clock loses against the engine's meanwhile.
+    /// So much earlier an owner stops trusting its lease. It covers what its clock loses against the engine's
+    /// meanwhile.
     pub margin_ms: u64,
 }
 
@@ -145,8 +147,8 @@ impl Model {
         net.clock(member, net.engine.now)
     }
 
-    /// The machine of a member fails behind so many requests from now on. Until it [restarts](ModelSource::restart) it sends
-    /// no others, and its jobs come back without having known how they end.
+    /// The machine of a member fails behind so many requests from now on. Until it [restarts](ModelSource::restart) it
+    /// sends no others, and its jobs come back without having known how they end.
     pub fn cut_after(&self, member: usize, requests: u64) {
         self.0.link.net().cuts.insert(member, requests);
     }
@@ -161,8 +163,8 @@ impl Model {
         self.0.link.net().next_delay_us = ms * 1000;
     }
 
-    /// The next append is lost, or its answer. `is_fenced` says that another member begins an epoch before the owner asks
-    /// again.
+    /// The next append is lost, or its answer. `is_fenced` says that another member begins an epoch before the owner
+    /// asks again.
     pub fn lose_next(&self, lost: Lost, is_fenced: bool) {
         self.0.link.net().next_lost = Some((lost, is_fenced));
     }
@@ -275,8 +277,8 @@ impl Member {
         net.clock(self.opening.member, net.engine.now)
     }
 
-    /// Sends a request until there is an answer. Returns it, and what this member's clock showed when the request was sent.
-    /// `None` if the machine has failed.
+    /// Sends a request until there is an answer. Returns it, and what this member's clock showed when the request was
+    /// sent. `None` if the machine has failed.
     fn ask<A: 'static>(&self, purpose: Purpose, request: impl Request<A>) -> Option<(A, BootTime)> {
         let link = &self.world.link;
         let (answer, sent) = link.ask(self.opening, purpose, request)?;

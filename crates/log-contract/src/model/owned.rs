@@ -27,8 +27,8 @@ enum Then {
 }
 
 impl Member {
-    /// Makes batches agreed, a few of them with each request. `None` if the owner is stopped, or its machine fails, before the
-    /// end of all of them is known.
+    /// Makes batches agreed, a few of them with each request. `None` if the owner is stopped, or its machine fails,
+    /// before the end of all of them is known.
     pub(super) fn append_all(
         &self,
         copy: &Shared,
@@ -145,8 +145,8 @@ impl Member {
 
     /// What an owner does next that has read that so many of its batches are agreed. `None` if its machine has failed.
     ///
-    /// What is agreed does not say that this member owns the log now, so the end comes with it: an answer that only reads
-    /// must not rest on such a commit.
+    /// What is agreed does not say that this member owns the log now, so the end comes with it: an answer that only
+    /// reads must not rest on such a commit.
     fn then(&self, copy: &Shared, epoch: Epoch, found: &Found, agreed: usize) -> Option<Then> {
         if found.epoch != epoch {
             return Some(Then::Ended(LogEnd::Fenced(found.epoch)));
@@ -194,8 +194,8 @@ impl Member {
 /// How many batches are agreed, as a read of their place shows. `None` if they are to be sent again: the log still ends
 /// where they go, and no request of another owner was applied.
 ///
-/// An earlier request may have brought fewer of them than the last one, or more: a commit that had to wait is not sent again
-/// in the same parts. A request that is under way is refused in a later epoch.
+/// An earlier request may have brought fewer of them than the last one, or more: a commit that had to wait is not sent
+/// again in the same parts. A request that is under way is refused in a later epoch.
 fn agreed_of(epoch: Epoch, found: &Found, batches: &[Placed]) -> Option<usize> {
     let is_open = found.epoch == epoch && found.has_place && found.records.is_empty();
     (!is_open).then(|| in_common(&found.records, batches))

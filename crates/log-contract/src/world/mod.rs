@@ -1,10 +1,10 @@
-//! A small world on the model: members that follow, are promoted, rest while others are promoted, and start again, in an
-//! order that a seed gives. It is checked only through the seam.
+//! A small world on the model: members that follow, are promoted, rest while others are promoted, and start again, in
+//! an order that a seed gives. It is checked only through the seam.
 //!
-//! What must hold: all members follow a batch that was acknowledged, once, at its place. No member follows a batch of which a
-//! commit says that it is not agreed. If no commit says it, they follow it once or not at all. Nothing of a former owner is
-//! followed behind the place where the next one began. No owner trusts that it is the only one once the commit of another one
-//! was agreed. And a copy that differs is reported, and is not handed out.
+//! What must hold: all members follow a batch that was acknowledged, once, at its place. No member follows a batch of
+//! which a commit says that it is not agreed. If no commit says it, they follow it once or not at all. Nothing of a
+//! former owner is followed behind the place where the next one began. No owner trusts that it is the only one once the
+//! commit of another one was agreed. And a copy that differs is reported, and is not handed out.
 
 mod checks;
 mod happened;
@@ -282,8 +282,8 @@ impl World {
         self.note(index, is_commit)
     }
 
-    /// Notes what has become of an owner's batches. Only a commit that ends the log knows of the batches that are not durable: a
-    /// lease that is not renewed says nothing about requests from before.
+    /// Notes what has become of an owner's batches. Only a commit that ends the log knows of the batches that are not
+    /// durable: a lease that is not renewed says nothing about requests from before.
     fn note(&mut self, index: usize, is_by_commit: bool) -> Checked {
         let Role::Owning(owning) = &mut self.members[index].role else {
             return Ok(());

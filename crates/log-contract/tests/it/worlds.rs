@@ -5,7 +5,8 @@ use kew_log_contract::{Happened, Mistake, run_world};
 /// How many worlds there are.
 const SEEDS: u64 = 1_000;
 
-/// Among how many one shows a mistake. Of a lease that is too long little is seen: an owner has to rest at the right moment.
+/// Among how many one shows a mistake. Of a lease that is too long little is seen: an owner has to rest at the right
+/// moment.
 const SEEDS_MAX: u64 = 20_000;
 
 #[test]
