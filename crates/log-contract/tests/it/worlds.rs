@@ -18,6 +18,8 @@ fn what_is_acknowledged_is_followed_once_by_all_members() {
         all += happened;
     }
     assert!(all.counts().all(|(_, count)| count > 100), "{all:?}");
+    let late = all.late_commits.min(all.late_renewals);
+    assert!(late > 1_000, "{all:?}");
 }
 
 #[test]
