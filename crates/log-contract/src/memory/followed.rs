@@ -5,8 +5,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use kew_log::{
-    Batches, Epoch, FollowError, FollowedLog, Job, JobKind, JobOutcome, LogEnd, LogPosition,
-    OpenError, OwnedLog, PageChoice, Piece, Progress, Recovery, Seen,
+    Batches, Epoch, FollowError, FollowedLog, Job, JobKind, JobOutcome, LogEnd, OpenError,
+    OwnedLog, PageChoice, Piece, Progress, Recovery, Seen,
 };
 
 use super::kept::{FIRST_POSITION, Kept};
@@ -41,8 +41,9 @@ struct Cursor {
     pages: Box<dyn PageChoice>,
     phase: Phase,
     seen: Seen,
-    /// The position of the snapshot that was begun.
-    snapshot: Option<LogPosition>,
+    /// The snapshot that was begun. Its pages are those that the state names, also if a former owner has written a
+    /// newer one.
+    snapshot: Option<Arc<Snapshot>>,
     events: u64,
 }
 
@@ -178,7 +179,7 @@ impl FollowedLog for MemoryFollower {
         };
         let recovery = Recovery {
             epoch,
-            snapshot: cursor.snapshot,
+            snapshot: cursor.snapshot.as_ref().map(|snapshot| snapshot.at),
             events_replayed: cursor.events,
             end: cursor.seen.end,
             time_ms: cursor.seen.time_ms,
@@ -188,7 +189,7 @@ impl FollowedLog for MemoryFollower {
             warnings: Vec::new(),
             damaged_files: Vec::new(),
         };
-        let log = MemoryLog::new(self.shared, self.agreement, &recovery);
+        let log = MemoryLog::new(self.shared, self.agreement, &recovery, cursor.snapshot);
         (Box::new(log), recovery)
     }
 
@@ -245,8 +246,12 @@ impl Cursor {
             end: FIRST_POSITION,
         };
         let newest = kept.snapshots.last().map(Arc::clone);
-        self.snapshot = newest.as_ref().map(|snapshot| snapshot.at);
-        pieces.extend(self.snapshot.map(Piece::SnapshotBegin));
+        self.snapshot = newest.as_ref().map(Arc::clone);
+        pieces.extend(
+            newest
+                .iter()
+                .map(|snapshot| Piece::SnapshotBegin(snapshot.at)),
+        );
         self.phase = newest.map_or(Phase::Batches, |snapshot| Phase::Snapshot(snapshot, 0));
     }
 

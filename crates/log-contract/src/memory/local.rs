@@ -43,10 +43,12 @@ struct Dead {
 }
 
 impl Snapshots {
-    pub(super) fn resume(kept: &Kept, end: LogPosition) -> Self {
-        let newest = kept.snapshots.last().map(Arc::clone);
-        let covered = newest.as_ref().map_or(0, |newest| newest.at.as_u64());
-        let before = kept.snapshots.iter().rev().nth(1);
+    /// Of an owner that has begun with a snapshot.
+    pub(super) fn resume(kept: &Kept, newest: Option<Arc<Snapshot>>, end: LogPosition) -> Self {
+        let at = newest.as_ref().map(|newest| newest.at);
+        let covered = at.map_or(0, LogPosition::as_u64);
+        let mut older = kept.snapshots.iter().rev();
+        let before = older.find(|older| Some(older.at) < at);
         Self {
             before: before.map(|before| before.at),
             newest,

@@ -70,10 +70,11 @@ impl MemoryLog {
         shared: Arc<Shared>,
         agreement: Arc<dyn Agreement>,
         recovery: &Recovery,
+        snapshot: Option<Arc<Snapshot>>,
     ) -> Self {
         let (chain, snapshots) = {
             let kept = shared.kept();
-            (kept.chain, Snapshots::resume(&kept, recovery.end))
+            (kept.chain, Snapshots::resume(&kept, snapshot, recovery.end))
         };
         Self {
             epoch: recovery.epoch,
