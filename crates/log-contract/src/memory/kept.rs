@@ -97,18 +97,18 @@ impl Kept {
 }
 
 impl Shared {
-    /// A body of a batch that is kept. It is looked up when it is read, and may be gone then.
+    /// A body of a batch that is kept. It can be read also when the batch has gone.
     pub(crate) fn body(self: &Arc<Self>, at: BodyLocation) -> Option<Body> {
-        self.kept().batches.get(&at.record)?.sealed.body(at)?;
+        let body = self.kept().batches.get(&at.record)?.sealed.body(at)?;
+        if !self.makes(Mistake::BodyRecycled) {
+            return Some(Body::of(body));
+        }
         let shared = Arc::clone(self);
         Some(Body::kept(at, move || {
             let kept = shared.kept();
             let stored = kept.batches.get(&at.record);
-            let recycled = || match shared.makes(Mistake::BodyRecycled) {
-                true => kept.batches.values().next_back(),
-                false => None,
-            };
-            stored.or_else(recycled)?.sealed.body(at)
+            let other = stored.or_else(|| kept.batches.values().next_back());
+            other?.sealed.body(at)
         }))
     }
 }

@@ -142,7 +142,7 @@ pub(super) fn snapshots_wait_for_durable(make: Make<'_>) -> Checked {
     Ok(())
 }
 
-/// What is live stays; the rest goes once two snapshots lie behind it.
+/// What is live stays; the rest goes once two snapshots lie behind it, but not for those who read it.
 pub(super) fn what_is_live_stays(make: Make<'_>) -> Checked {
     let mut subject = make();
     let mut owner = Owner::open(&*subject.source())?;
@@ -153,6 +153,7 @@ pub(super) fn what_is_live_stays(make: Make<'_>) -> Checked {
     owner.settle()?;
     let (dead, live) = bodies.split_at(bodies.len() / 2);
     let live = Live(live.to_vec());
+    let handed_out = owner.log.body(dead[0]);
     owner.snapshot(&live)?;
     for (number, at) in (0..).zip(&bodies) {
         check_body(&owner, *at, number, "behind one snapshot")?;
@@ -163,6 +164,11 @@ pub(super) fn what_is_live_stays(make: Make<'_>) -> Checked {
     hold!(
         dead.iter().any(|at| is_gone(&at)),
         "nothing goes behind two snapshots"
+    );
+    let read = handed_out.map(|body| body.read());
+    hold!(
+        matches!(&read, Some(Ok(bytes)) if *bytes == body_of(0)),
+        "what was handed out is gone: {read:?}"
     );
     subject.restart(7);
     let owner = Owner::open(&*subject.source())?;
