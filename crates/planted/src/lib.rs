@@ -51,6 +51,14 @@ pub enum Seam {
     Scrubbed,
     /// In the broker, whether records of a run may leave memory.
     MayEvict,
+    /// In the simulation, the `Mistake` that a replicated log makes, as an `Option`.
+    Model,
+    /// In the simulation, the last time of the log that a clock begins with, and that of the last event.
+    RecordedAt,
+    /// In the simulation, the machine's time by which answers that only read are confirmed.
+    Confirmed,
+    /// In the simulation, whether an owner takes the outcomes of jobs of the one before.
+    LateOutcomes,
     /// In the simulation, the parts of a snapshot of a partition that was just opened. Empty just before that.
     Opened,
 }

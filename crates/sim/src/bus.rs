@@ -54,6 +54,30 @@ pub fn replay_with_topics(seed: u64, operations: u64, watch: Watch) -> Report {
     )
 }
 
+/// Runs one seed of a world with bus queues, in which two members own a replicated log in turn.
+pub fn run_on_model(seed: u64, operations: u64, keep_trace: bool) -> Report {
+    let swarm = Swarm::draw_bus_model(seed);
+    run_swarm(seed, swarm, operations, keep_trace, None)
+}
+
+/// The same with topics, too.
+pub fn run_with_topics_on_model(seed: u64, operations: u64, keep_trace: bool) -> Report {
+    let swarm = Swarm::draw_topics_model(seed);
+    run_swarm(seed, swarm, operations, keep_trace, None)
+}
+
+/// Runs one seed as [`run_with_topics_on_model`] does, and shows every step to `watch`.
+pub fn replay_with_topics_on_model(seed: u64, operations: u64, watch: Watch) -> Report {
+    let swarm = Swarm::draw_topics_model(seed);
+    run_swarm(seed, swarm, operations, true, Some(watch))
+}
+
+/// Runs one seed as [`run_on_model`] does, and shows every step to `watch`.
+pub fn replay_on_model(seed: u64, operations: u64, watch: Watch) -> Report {
+    let swarm = Swarm::draw_bus_model(seed);
+    run_swarm(seed, swarm, operations, true, Some(watch))
+}
+
 /// The properties of a world's bus queues.
 #[derive(Clone, Debug)]
 pub(crate) struct BusSwarm {

@@ -24,6 +24,8 @@ pub(crate) enum Strike {
     FreeDisk,
     /// The disk does nothing for so many steps.
     SlowDisk { steps: u64 },
+    /// Another member begins to own the log.
+    Fence,
     /// One of the waiting clients gives up; which of them, by a number to be reduced.
     GiveUp { which: u64 },
 }
@@ -65,6 +67,7 @@ pub(crate) struct Faults {
     clients: Stream,
     rot: Stream,
     page_rot: Stream,
+    members: Stream,
     is_full: bool,
 }
 
@@ -81,6 +84,7 @@ impl Faults {
             clients: Stream::new(seed, "faults: clients"),
             rot: Stream::new(seed, "faults: rot"),
             page_rot: Stream::new(seed, "faults: rot of pages"),
+            members: Stream::new(seed, "faults: members"),
             is_full: false,
         }
     }
@@ -117,6 +121,9 @@ impl Faults {
         }
         if self.calls.happens(rates.failed_call) {
             strikes.push(Strike::FailCall(failed_call(&mut self.calls, 30)));
+        }
+        if self.members.happens(rates.fence) {
+            strikes.push(Strike::Fence);
         }
         strikes.extend(self.crash());
         strikes

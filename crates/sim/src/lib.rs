@@ -24,4 +24,6 @@ mod world;
 
 pub use checker::Violation;
 pub use rare::{Rare, RareStates};
-pub use world::{Moment, Report, Watch, replay, run};
+pub use world::{
+    MUST_OCCUR_WITH_MEMBERS, Moment, Report, Watch, replay, replay_on_model, run, run_on_model,
+};

@@ -4,7 +4,7 @@ use std::io::{self, BufRead as _, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser;
-use kew_sim::{Moment, Report};
+use kew_sim::{Moment, Report, Watch};
 
 /// Runs the deterministic simulation. A seed that breaks a promise is printed, and ends the run.
 #[derive(Debug, Parser)]
@@ -24,6 +24,9 @@ struct Args {
     /// Worlds with bus queues and topics
     #[arg(long, conflicts_with = "bus")]
     topics: bool,
+    /// Worlds in which two members own a replicated log in turn
+    #[arg(long)]
+    model: bool,
     /// Print every step
     #[arg(long)]
     trace: bool,
@@ -36,24 +39,60 @@ struct Args {
     until: Option<u64>,
 }
 
+/// A kind of world.
+struct Kind {
+    run: fn(u64, u64, bool) -> Report,
+    replay: fn(u64, u64, Watch) -> Report,
+    options: &'static str,
+}
+
+impl Args {
+    fn kind(&self) -> Kind {
+        match (self.bus, self.topics, self.model) {
+            (_, true, true) => Kind {
+                run: kew_sim::bus::run_with_topics_on_model,
+                replay: kew_sim::bus::replay_with_topics_on_model,
+                options: " --topics --model",
+            },
+            (_, true, false) => Kind {
+                run: kew_sim::bus::run_with_topics,
+                replay: kew_sim::bus::replay_with_topics,
+                options: " --topics",
+            },
+            (true, false, false) => Kind {
+                run: kew_sim::bus::run,
+                replay: kew_sim::bus::replay,
+                options: " --bus",
+            },
+            (true, false, true) => Kind {
+                run: kew_sim::bus::run_on_model,
+                replay: kew_sim::bus::replay_on_model,
+                options: " --bus --model",
+            },
+            (false, false, true) => Kind {
+                run: kew_sim::run_on_model,
+                replay: kew_sim::replay_on_model,
+                options: " --model",
+            },
+            (false, false, false) => Kind {
+                run: kew_sim::run,
+                replay: kew_sim::replay,
+                options: "",
+            },
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let args = Args::parse();
     for seed in args.seed..args.seed.saturating_add(args.seeds) {
         let report = if args.step || args.until.is_some() {
             let (step, until) = (args.step, args.until);
             let watch = Box::new(move |moment: &Moment<'_>| watch(moment, step, until));
-            let replay = match (args.bus, args.topics) {
-                (_, true) => kew_sim::bus::replay_with_topics,
-                (true, false) => kew_sim::bus::replay,
-                (false, false) => kew_sim::replay,
-            };
+            let replay = args.kind().replay;
             replay(seed, args.operations, watch)
         } else {
-            let run = match (args.bus, args.topics) {
-                (_, true) => kew_sim::bus::run_with_topics,
-                (true, false) => kew_sim::bus::run,
-                (false, false) => kew_sim::run,
-            };
+            let run = args.kind().run;
             run(seed, args.operations, args.trace)
         };
         let mut out = io::stdout().lock();
@@ -73,11 +112,7 @@ fn main() -> ExitCode {
             let _ = writeln!(
                 out,
                 "replay: kew-sim{} --seed {seed} --operations {} --until {}",
-                match (args.bus, args.topics) {
-                    (_, true) => " --topics",
-                    (true, false) => " --bus",
-                    (false, false) => "",
-                },
+                args.kind().options,
                 args.operations,
                 report.steps
             );

@@ -24,6 +24,9 @@ pub(crate) type Renamed = (FaultyStorage, String);
 /// Answers on their way to clients, and commands that follow from them.
 pub(crate) type Replies = (Vec<(u64, Reply)>, Vec<Command>);
 
+/// A partition that was opened, and how.
+pub(crate) type OpenedPartition = Result<(Partition<u64>, Recovery), OpenPartitionError>;
+
 /// A value as it has passed a seam.
 pub(crate) fn altered<T: Any>(seam: Seam, mut value: T) -> T {
     alter(seam, &mut value);
@@ -65,7 +68,7 @@ pub(crate) fn open(
     entropy: u64,
     secret: [u8; 16],
     wall: Timestamp,
-) -> Result<(Partition<u64>, Recovery), OpenPartitionError> {
+) -> OpenedPartition {
     let mut parts: Vec<Bytes> = Vec::new();
     alter(Seam::Opened, &mut parts);
     let kept = Arc::clone(&storage);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use kew_broker::{AdmissionLimits, PartitionOptions, ResidentLimit, Share};
 use kew_engine::{DUE_BUDGET, Resident, RunLength};
 use kew_log::{LogOptions, PageOptions};
+use kew_log_contract::{LinkOptions, MemoryOptions, ModelOptions};
 
 use crate::bus::BusSwarm;
 use crate::bus::rules::Numbered;
@@ -46,6 +47,16 @@ pub(crate) struct Swarm {
     pub(crate) memory_slack_bytes: u64,
     /// The settings for bus queues, if there are any.
     pub(crate) bus: Option<BusSwarm>,
+    /// Those of a replicated log, if it is one. Otherwise it has segments on a disk.
+    pub(crate) model: Option<ModelSwarm>,
+}
+
+/// The properties of a replicated log and its members.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ModelSwarm {
+    pub(crate) options: ModelOptions,
+    /// How often a former owner acts instead of the owner.
+    pub(crate) former_per_mille: u32,
 }
 
 /// How often each kind of operation is chosen, relative to the others.
@@ -81,6 +92,7 @@ pub(crate) struct FaultRates {
     pub(crate) clock_jump: u32,
     pub(crate) suspension: u32,
     pub(crate) give_up: u32,
+    pub(crate) fence: u32,
 }
 
 impl Swarm {
@@ -124,6 +136,31 @@ impl Swarm {
                 [Stream::new(seed, "resident swarm").index(4)],
             memory_slack_bytes: [0, 2048, 1 << 20][Stream::new(seed, "memory slack").index(3)],
             bus: None,
+            model: None,
+        }
+    }
+
+    /// A world in which members own a replicated log in turn.
+    pub(crate) fn draw_model(seed: u64) -> Self {
+        Self::draw(seed).on_model(seed)
+    }
+
+    /// The same with bus queues.
+    pub(crate) fn draw_bus_model(seed: u64) -> Self {
+        Self::draw_bus(seed).on_model(seed)
+    }
+
+    /// The same with topics.
+    pub(crate) fn draw_topics_model(seed: u64) -> Self {
+        Self::draw_topics(seed).on_model(seed)
+    }
+
+    fn on_model(self, seed: u64) -> Self {
+        let mut r = Stream::new(seed, "model swarm");
+        Self {
+            faults: self.faults.clone().of_members(&mut r),
+            model: Some(ModelSwarm::draw(&mut r)),
+            ..self
         }
     }
 
@@ -224,6 +261,31 @@ impl Swarm {
     }
 }
 
+impl ModelSwarm {
+    fn draw(r: &mut Stream) -> Self {
+        let lease_ms = [0, 300, 3_000][r.index(3)];
+        Self {
+            options: ModelOptions {
+                copy: MemoryOptions {
+                    piece_size_bytes: [2 << 10, 1 << 20][r.index(2)],
+                    prepared_bytes: [64 << 10, 4 << 20][r.index(2)],
+                    room_bytes_min: 48 << 10,
+                    looks_when_reserving: r.happens(300),
+                    heartbeat_ms: Some([200, 1_000][r.index(2)]),
+                },
+                link: LinkOptions {
+                    once_in: [0, 3, 8][r.index(3)],
+                    delay_us_max: [0, 2_000, 100_000][r.index(3)],
+                },
+                lease_ms,
+                // All machines have one clock, so none is needed.
+                margin_ms: [0, lease_ms / 10][r.index(2)],
+            },
+            former_per_mille: [20, 200, 500][r.index(3)],
+        }
+    }
+}
+
 /// Files of pages that end after a few snapshots, and are emptied.
 pub(crate) fn small_pages() -> PageOptions {
     PageOptions {
@@ -289,6 +351,20 @@ impl FaultRates {
             clock_jump: [0, 5][r.index(2)],
             suspension: [0, 2][r.index(2)],
             give_up: [0, 10, 50][r.index(3)],
+            fence: 0,
+        }
+    }
+
+    /// Faults of members instead of those of a disk.
+    fn of_members(self, r: &mut Stream) -> Self {
+        Self {
+            kill: self.kill,
+            slow_disk: self.slow_disk,
+            clock_jump: self.clock_jump,
+            suspension: self.suspension,
+            give_up: self.give_up,
+            fence: [2, 5, 20][r.index(3)],
+            ..Self::default()
         }
     }
 }

@@ -1,34 +1,41 @@
-//! A world: clients, a partition, a disk and the clocks, advanced one step at a time.
+//! A world: clients, a partition, a disk and the clocks, advanced one step at a time. Instead of the disk there can be two
+//! members of a replicated log.
 
 mod answers;
 mod cold;
 mod drain;
+mod jobs;
+mod life;
+mod members;
 mod recovery;
 mod report;
 mod strikes;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use kew_broker::{
-    Admission, Admitted, Clock, ClockReading, Cost, Partition, PartitionOptions, Rejection, Reply,
-    Rotation, Source, Target, TurnEnd, Waiting,
+    Admitted, ClockReading, Cost, PartitionOptions, Rejection, Reply, Rotation, Source, Target,
+    TurnEnd, Waiting,
 };
-use kew_engine::{Command, Incarnation, Timestamp};
-use kew_log::{BootTime, FaultyStorage, Job, JobKind};
+use kew_engine::{Command, Timestamp};
+use kew_log::{FaultyStorage, JobKind};
 use kew_planted::Seam;
 
 use crate::bus::{self, BusSwarm};
-use crate::checker::{Checker, Operation, Seen, Timekeeping, Turns, Violation, promise};
+use crate::checker::{Checker, Operation, Seen, Violation, promise};
 use crate::faults::{Crash, Faults};
 use crate::random::Stream;
 use crate::rare::Rare;
-use crate::seam::{self, Disk, altered, files_of};
+use crate::seam::{self, Disk, altered};
 use crate::swarm::Swarm;
 use crate::trace::Trace;
 use crate::workload::{Workload, create_queue};
 
+use life::Life;
+pub use members::MUST_OCCUR_WITH_MEMBERS;
+use members::Members;
 pub use report::{Moment, Report, Watch};
 
 /// Runs one seed: at least `operations` under faults, then until everything is drained.
@@ -39,6 +46,17 @@ pub fn run(seed: u64, operations: u64, keep_trace: bool) -> Report {
 /// Runs one seed as [`run`] does, and shows every step to `watch`.
 pub fn replay(seed: u64, operations: u64, watch: Watch) -> Report {
     run_swarm(seed, Swarm::draw(seed), operations, true, Some(watch))
+}
+
+/// Runs one seed in which two members own a replicated log in turn.
+pub fn run_on_model(seed: u64, operations: u64, keep_trace: bool) -> Report {
+    run_swarm(seed, Swarm::draw_model(seed), operations, keep_trace, None)
+}
+
+/// Runs one seed as [`run_on_model`] does, and shows every step to `watch`.
+pub fn replay_on_model(seed: u64, operations: u64, watch: Watch) -> Report {
+    let swarm = Swarm::draw_model(seed);
+    run_swarm(seed, swarm, operations, true, Some(watch))
 }
 
 /// Runs one seed in a world of that kind.
@@ -85,8 +103,6 @@ pub(crate) struct World {
     call_may_fail: bool,
     /// Reads of records may fail.
     reads_fail: bool,
-    /// The entities of which something could not be read, since the partition was opened.
-    unread: BTreeSet<Incarnation>,
     /// The disk has a limit now.
     is_full: bool,
     /// The disk does nothing before this step.
@@ -95,28 +111,16 @@ pub(crate) struct World {
     damaged_snapshots: Vec<String>,
     /// Pairs of page files with damage, and the number of the file that has it.
     damaged_pages: BTreeMap<u64, u64>,
-    partition: Partition<u64>,
-    admission: Admission,
-    clock: Clock,
-    timekeeping: Timekeeping,
+    /// The process that acts.
+    life: Life,
+    /// The members, if the log is replicated.
+    members: Option<Members>,
     reading: ClockReading,
-    now: Timestamp,
-    /// By the same reading. It begins anew with each power cut, and no jump of the wall clock moves it.
-    boot: BootTime,
-    /// Admitted, not decided.
-    commands: Rotation<u64>,
-    turns: Turns,
-    /// Handed out by the partition, not carried out.
-    jobs: VecDeque<Job>,
     /// Operations that the checker has not looked at yet.
     history: BTreeMap<u64, Asked>,
-    /// Their order, as far as it is known: that of the decisions.
-    order: VecDeque<u64>,
     next_operation: u64,
     refused_at_the_door: u64,
     in_flight: usize,
-    recycled_segments: usize,
-    was_out_of_space: bool,
     checker: Checker,
     bus: Option<Bus>,
     trace: Trace,
@@ -135,6 +139,9 @@ struct Bus {
 struct Asked {
     operation: Operation,
     source: Source,
+    /// The process that was asked, and the newest one that had answered before.
+    life: u64,
+    after: u64,
     admitted: Option<Admitted>,
     /// The client does not wait any more.
     given_up: bool,
@@ -152,13 +159,15 @@ impl World {
         };
         let wall = Timestamp::from_ms(reading.wall_us / 1000);
         let device = Arc::new(Disk::new(&storage));
-        let opened = seam::open(device.clone(), options.clone(), seed, secret(seed), wall);
-        let (partition, _) = opened.expect("an empty disk without faults can be opened");
-        let mut clock = Clock::start(altered(Seam::Reading, reading), wall);
-        let now = clock.now(altered(Seam::Reading, reading));
+        let members = swarm.model.map(|model| Members::new(seed, model));
+        let opened = match &members {
+            Some(members) => members.open(&swarm, seed, wall),
+            None => seam::open(device.clone(), options.clone(), seed, secret(seed), wall),
+        };
+        let (partition, _) = opened.expect("an empty log without faults can be opened");
         Self {
-            clock,
-            timekeeping: Timekeeping::start(reading, now.time),
+            life: Life::begin(0, partition, &swarm, reading),
+            members,
             schedule: Stream::new(seed, "schedule"),
             sources: Stream::new(seed, "sources"),
             disk: Stream::new(seed, "disk"),
@@ -170,27 +179,16 @@ impl World {
             device,
             dies_after: None,
             call_may_fail: false,
-            reads_fail: true,
-            unread: BTreeSet::new(),
+            reads_fail: swarm.model.is_none(),
             is_full: false,
             slow_until: 0,
             damaged_snapshots: Vec::new(),
             damaged_pages: BTreeMap::new(),
-            partition,
-            admission: Admission::new(swarm.admission_limits()),
             reading,
-            now: now.time,
-            boot: now.boot,
-            commands: Rotation::new(altered(Seam::Share, swarm.share.clone())),
-            turns: Turns::with(swarm.share.clone()),
-            jobs: VecDeque::new(),
             history: BTreeMap::new(),
-            order: VecDeque::new(),
             next_operation: 0,
             refused_at_the_door: 0,
             in_flight: 0,
-            recycled_segments: 0,
-            was_out_of_space: false,
             checker: Checker::new(),
             bus: swarm.bus.clone().map(|of_bus| Bus {
                 swarm: of_bus,
@@ -233,8 +231,16 @@ impl World {
             1..10 => schedule.below(1_000_000),
             _ => schedule.below(1_000),
         })?;
+        match self.former_acts() {
+            true => self.as_former(Self::act),
+            false => self.act(),
+        }
+    }
+
+    /// A process does something, or is asked for something.
+    fn act(&mut self) -> Result<(), Violation> {
         let is_slow = self.report.steps < self.slow_until;
-        let has_job = !self.jobs.is_empty() && !is_slow;
+        let has_job = self.life.has_job() && !is_slow;
         if has_job && self.schedule.happens(self.swarm.disk_speed_per_mille) {
             return self.carry_out_job();
         }
@@ -243,7 +249,7 @@ impl World {
             self.ask(queue, command);
             return Ok(());
         }
-        if self.commands.is_empty() && has_job && self.schedule.happens(900) {
+        if self.life.commands.is_empty() && has_job && self.schedule.happens(900) {
             return self.carry_out_job();
         }
         self.turn()
@@ -254,7 +260,10 @@ impl World {
         if let Some(bus) = &mut self.bus
             && self.schedule.happens(bus.swarm.share_per_mille)
         {
-            return (0, Command::Bus(bus.workload.next(&bus.swarm, self.now)));
+            return (
+                0,
+                Command::Bus(bus.workload.next(&bus.swarm, self.life.now)),
+            );
         }
         self.workload.next(&self.swarm)
     }
@@ -276,14 +285,15 @@ impl World {
         let us = us(&mut self.schedule);
         self.reading.boot_us += us;
         self.reading.wall_us += us;
+        self.tell_time();
         self.read_clock()
     }
 
     fn read_clock(&mut self) -> Result<(), Violation> {
-        let now = self.clock.now(altered(Seam::Reading, self.reading));
-        (self.now, self.boot) = (now.time, now.boot);
-        self.timekeeping.check(self.reading, self.now)?;
-        let ahead = self.now.as_ms() > self.reading.wall_us / 1000 + 1;
+        let now = self.life.clock.now(altered(Seam::Reading, self.reading));
+        (self.life.now, self.life.boot) = (now.time, now.boot);
+        self.life.timekeeping.check(self.reading, self.life.now)?;
+        let ahead = self.life.now.as_ms() > self.reading.wall_us / 1000 + 1;
         self.report.rare.note_if(ahead, Rare::ClockSlewedBack);
         Ok(())
     }
@@ -294,10 +304,12 @@ impl World {
         self.trace.ask(id, &command);
         let mut asked = Asked {
             source: Source::ALONE,
+            life: self.life.number,
+            after: self.answered_life(),
             operation: Operation {
                 queue,
                 command: command.clone(),
-                from: self.now,
+                from: self.life.now,
                 until: Timestamp::NEVER,
                 had_room: false,
                 could_read_due: false,
@@ -307,21 +319,21 @@ impl World {
             given_up: false,
             done: false,
         };
-        match self.admission.admit(&command) {
+        match self.life.admission.admit(&command) {
             Ok(admitted) => {
                 asked.admitted = Some(admitted);
                 self.in_flight += 1;
                 let source = self.draw_source();
                 asked.source = source;
-                self.turns.asked(id, source, Target::of(&command));
+                self.life.turns.asked(id, source, Target::of(&command));
                 let (id, command) = altered(Seam::Asked, (id, command));
-                self.commands.push(source, id, command);
+                self.life.commands.push(source, id, command);
             }
             Err(_) => {
-                asked.operation.until = self.now;
+                asked.operation.until = self.life.now;
                 asked.operation.seen = Seen::Answered(Err(Rejection::Busy));
                 asked.done = true;
-                self.order.push_back(id);
+                self.life.order.push_back(id);
                 self.refused_at_the_door += 1;
                 self.report.busy += 1;
                 self.report.rare.note(Rare::RefusedAtTheDoor);
@@ -342,7 +354,7 @@ impl World {
         let mut replies = Vec::new();
         let end = self.decide(&mut replies)?;
         if end == TurnEnd::Done && self.schedule.happens(100) {
-            self.partition.mark();
+            self.life.partition.mark();
         }
         self.take_jobs();
         self.take_in(replies)
@@ -352,24 +364,25 @@ impl World {
     fn decide(&mut self, replies: &mut Vec<(u64, Reply)>) -> Result<TurnEnd, Violation> {
         seam::taken(None);
         self.take_out_of_memory();
-        self.partition.check_cold_pages();
+        self.life.partition.check_cold_pages();
         let waited = self.waiting();
         let moment = self.moment();
         let mut noting = Noting {
-            commands: &mut self.commands,
+            commands: &mut self.life.commands,
             taken: Vec::new(),
             held: BTreeSet::new(),
         };
-        let moved_before = self.partition.moved_count();
-        let without_due_before = self.partition.decided_without_due_count();
-        let end = self.partition.turn(moment, &mut noting, replies);
-        let has_moved = self.partition.moved_count() > moved_before;
-        let has_left_due = self.partition.decided_without_due_count() > without_due_before;
+        let moved_before = self.life.partition.moved_count();
+        let without_due_before = self.life.partition.decided_without_due_count();
+        let end = self.life.partition.turn(moment, &mut noting, replies);
+        let has_moved = self.life.partition.moved_count() > moved_before;
+        let has_left_due = self.life.partition.decided_without_due_count() > without_due_before;
         if has_left_due && let Some(bus) = &mut self.bus {
             let what = "a command was decided without due work that could not be read";
             bus.checker.note(what);
         }
         let Noting { taken, held, .. } = noting;
+        self.confirm(replies);
         self.check_left_alone()?;
         if !held.is_empty()
             && let Some(bus) = &mut self.bus
@@ -379,21 +392,21 @@ impl World {
         }
         self.pass(replies);
         for id in &taken {
-            self.turns.decided(*id, &held)?;
+            self.life.turns.decided(*id, &held)?;
         }
         let ids = self.decided(&waited, &taken, replies)?;
         self.check_tries()?;
         self.recount();
         let decided = ids.len();
         for id in &ids {
-            self.order.push_back(*id);
+            self.life.order.push_back(*id);
             let command = self.history.get(id).map(|it| &it.operation.command);
             let could_read_due = command.is_some_and(|it| self.could_read_due(it));
             if let Some(asked) = self.history.get_mut(id) {
                 let operation = &mut asked.operation;
-                (operation.from, operation.until) = (self.now, self.now);
+                (operation.from, operation.until) = (self.life.now, self.life.now);
                 operation.had_room =
-                    !self.partition.is_out_of_space() && self.swarm.carries_out_all_due();
+                    !self.life.partition.is_out_of_space() && self.swarm.carries_out_all_due();
                 operation.could_read_due = could_read_due;
             }
         }
@@ -402,15 +415,20 @@ impl World {
         rare.note_if(end == TurnEnd::WaitForJob, Rare::WaitedForSegment);
         rare.note_if(end == TurnEnd::WaitForMemory, Rare::WaitedForMemory);
         rare.note_if(has_moved, Rare::BodiesMoved);
-        rare.note_if(self.partition.warmed_count() > 0, Rare::RunWarmed);
-        let is_full = self.partition.log().limits().full.is_some();
+        rare.note_if(self.life.partition.warmed_count() > 0, Rare::RunWarmed);
+        let is_full = self.life.partition.log().limits().full.is_some();
         rare.note_if(has_moved && is_full, Rare::BodiesMovedOnFullDisk);
-        let is_snapshotting = self.jobs.iter().any(|job| job.kind() == JobKind::Snapshot);
+        let is_snapshotting = self
+            .life
+            .jobs
+            .iter()
+            .any(|job| job.kind() == JobKind::Snapshot);
         rare.note_if(is_snapshotting && decided > 0, Rare::DecidedDuringSnapshot);
-        self.was_out_of_space |= self.partition.is_out_of_space();
+        self.life.was_out_of_space |= self.life.partition.is_out_of_space();
         self.note_transactions(&ids);
-        let numbers = [self.now.as_ms(), decided as u64, end as u64];
-        self.trace.add("turn", &numbers, &(self.now, decided, end));
+        let numbers = [self.life.now.as_ms(), decided as u64, end as u64];
+        self.trace
+            .add("turn", &numbers, &(self.life.now, decided, end));
         Ok(end)
     }
 
@@ -418,14 +436,14 @@ impl World {
     fn recount(&self) {
         let swarm = self.bus.as_ref().map(|bus| &bus.swarm);
         if swarm.is_some_and(|swarm| swarm.topics.is_some()) {
-            self.partition.state().check_live_bytes();
+            self.life.partition.state().check_live_bytes();
         }
     }
 
     fn moment(&self) -> kew_broker::Moment {
         kew_broker::Moment {
-            time: self.now,
-            boot: self.boot,
+            time: self.life.now,
+            boot: self.life.boot,
         }
     }
 
@@ -441,72 +459,8 @@ impl World {
                 .note("a transaction was decided among other commands");
         }
     }
-
-    /// Takes over the partition's jobs.
-    fn take_jobs(&mut self) {
-        while let Some(job) = self.partition.next_job() {
-            if job.kind() == JobKind::Snapshot {
-                self.report.snapshots += 1;
-                self.partition.state().check_live_bytes();
-            }
-            if job.kind() == JobKind::Prepare {
-                let recycled = files_of(self.partition.log()).space().recycled;
-                let taken = recycled < self.recycled_segments;
-                self.report.rare.note_if(taken, Rare::SegmentRecycled);
-                self.recycled_segments = recycled;
-            }
-            self.jobs.push_back(job);
-        }
-        drop(self.partition.take_waste());
-    }
-
-    fn carry_out_job(&mut self) -> Result<(), Violation> {
-        let index = self.schedule.index(self.jobs.len());
-        let Some(job) = self.jobs.remove(index) else {
-            return Ok(());
-        };
-        let kind = job.kind();
-        self.rot_before_load(kind);
-        let fails = self.fails_to_load(kind);
-        let before = self.before_load(kind);
-        self.device.set_unreadable(fails);
-        let outcome = seam::carry_out(job);
-        self.device.set_unreadable(false);
-        let mut replies = Vec::new();
-        let was_snapshotting = self.partition.log().snapshots().is_under_way;
-        let was_due_by_memory = self.partition.is_due_by_memory();
-        let completed = self.partition.complete(outcome, &mut replies);
-        self.note_load(before, fails);
-        let log = self.partition.log();
-        let is_begun = log.snapshots().is_under_way && !was_snapshotting;
-        let is_ahead = is_begun && log.durable() < log.end();
-        self.report.rare.note_if(is_ahead, Rare::SnapshotAhead);
-        let is_by_memory = is_begun && was_due_by_memory;
-        self.report
-            .rare
-            .note_if(is_by_memory, Rare::SnapshotDueByMemory);
-        self.pass(&mut replies);
-        self.trace.add(
-            "job",
-            &[
-                index as u64,
-                u64::from(completed.is_ok()),
-                replies.len() as u64,
-            ],
-            &(kind, completed.is_ok(), replies.len()),
-        );
-        let recycled = files_of(self.partition.log()).space().recycled;
-        let retired = kind == JobKind::Retire && recycled > self.recycled_segments;
-        self.report.rare.note_if(retired, Rare::SegmentRetired);
-        self.recycled_segments = recycled;
-        self.take_jobs();
-        self.take_in(replies)?;
-        match completed {
-            Ok(()) => Ok(()),
-            Err(end) => self.log_ended(&end),
-        }
-    }
 }
+
 /// Waiting commands that note the order in which a turn takes them.
 struct Noting<'a> {
     commands: &'a mut Rotation<u64>,

@@ -25,8 +25,10 @@
 //! | | the partition's time follows elapsed time, whatever the wall clock does | [`Timekeeping`] |
 //! | F1 fair turns | a source of commands waits for one share of each other entity at most until its own is served, and there for one share of each other source | [`Turns`] |
 //! | L1 liveness | every request is answered, everything drains in bounded steps | `World::drain`, `World::ask_and_wait` |
+//! | owners | no owner answers a command that came after an answer of a later owner | `World::check_owner` |
+//! | | a clock begins no earlier than what is recorded or acknowledged | `World::begin_life`, `World::check_changed_at` |
 //! | recovery | what faults of the list leave behind can be opened | `World::reopen` |
-//! | stops | after a failed call nothing succeeds any more | `World::check_stopped` |
+//! | stops | after a failed call, or the end of its log, nothing succeeds any more | `World::check_stopped` |
 //! | no panic | the product's own assertions hold | `run` |
 //!
 //! Bus queues and topics, with their locks, sessions, dead letters, duplicates and copies, have a checker of their own

@@ -23,6 +23,7 @@ pub(crate) const LIVENESS: &str = "L1 liveness";
 pub(crate) const SPACE: &str = "L2 space follows live data";
 pub(crate) const RECOVERY: &str = "recovery";
 pub(crate) const STOPS: &str = "stops";
+pub(crate) const OWNERS: &str = "an answer shows all that was acknowledged before";
 pub(crate) const NO_PANIC: &str = "no panic";
 /// Not a promise of the broker: an answer of another kind than the question.
 pub(crate) const ANSWERS_FIT: &str = "answers fit";

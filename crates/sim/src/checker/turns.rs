@@ -93,9 +93,4 @@ impl Turns {
         }
         target
     }
-
-    /// No command waits any more: the process has ended.
-    pub(crate) fn forget(&mut self) {
-        *self = Self::with(self.share.clone());
-    }
 }

@@ -3,8 +3,8 @@
 use kew_planted::Bug;
 
 use super::{
-    Planted, bus, damaged, directories, disk, door, forwards, history, lost, pages, scheduled,
-    storage, topics, waiting,
+    Planted, bus, damaged, directories, disk, door, forwards, history, lost, members, pages,
+    scheduled, storage, topics, waiting,
 };
 
 const COMMIT_NOT_SYNCED: Planted = Planted::seams("CommitNotSynced", disk::commit_not_synced);
@@ -123,6 +123,16 @@ pub const OF_STORAGE: [Planted; 47] = [
     Planted::seams("PatchLost", directories::patch_lost),
     Planted::seams("PagesOfOlderRemoved", pages::pages_of_older_removed),
     Planted::seams("SecondCopyDiffers", pages::second_copy_differs),
+];
+
+/// The bugs of replicated logs and their owners.
+pub const OF_MEMBERS: [Planted; 6] = [
+    Planted::seams("AnsweredAfterFence", members::answered_after_fence),
+    Planted::seams("ReadWithoutLease", members::read_without_lease),
+    Planted::seams("ClockBehindLastBeat", members::clock_behind_last_beat),
+    Planted::seams("AgreedEarly", members::agreed_early),
+    Planted::seams("OutcomeOfFormerLog", members::outcome_of_former_log),
+    Planted::seams("RetriedAtNewerPosition", members::retried_at_newer_position),
 ];
 
 /// The bugs of bus queues.

@@ -14,6 +14,7 @@ mod history;
 mod hooks;
 mod lists;
 mod lost;
+mod members;
 mod pages;
 mod scheduled;
 mod storage;
@@ -23,8 +24,8 @@ mod waiting;
 use kew_planted::{Bug, Hook};
 
 pub use lists::{
-    CONTROLS, OF_BUS, OF_DAMAGED_TOPICS, OF_FAILING_CALLS, OF_POWER_CUTS, OF_PROOF, OF_SCRUB,
-    OF_STORAGE, OF_TOPICS,
+    CONTROLS, OF_BUS, OF_DAMAGED_TOPICS, OF_FAILING_CALLS, OF_MEMBERS, OF_POWER_CUTS, OF_PROOF,
+    OF_SCRUB, OF_STORAGE, OF_TOPICS,
 };
 
 /// A realistic bug.

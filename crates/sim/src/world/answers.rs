@@ -20,7 +20,9 @@ impl World {
         for command in seam::replies(replies) {
             let mut alone = VecDeque::from([(u64::MAX, command)]);
             let moment = self.moment();
-            self.partition.turn(moment, &mut alone, &mut Vec::new());
+            self.life
+                .partition
+                .turn(moment, &mut alone, &mut Vec::new());
         }
     }
 
@@ -35,21 +37,22 @@ impl World {
                 // It died before the answer was sent: no client ever sees it.
                 continue;
             }
+            self.check_owner(id, &seen)?;
             let Some(asked) = self.history.get_mut(&id) else {
                 continue;
             };
             if let Some(admitted) = asked.admitted.take() {
-                self.admission.release(admitted);
+                self.life.admission.release(admitted);
             }
             self.trace.answer(id, &seen);
             let operation = &mut asked.operation;
             if operation.until == Timestamp::NEVER {
                 // What it waited for could not be read, or the process ends: nothing was done for it.
-                self.order.push_back(id);
+                self.life.order.push_back(id);
                 let is_unread = matches!(seen, Seen::Answered(Err(Rejection::ReadFailed)));
                 self.report.rare.note_if(is_unread, Rare::ReadFailed);
             }
-            operation.until = operation.until.min(self.now);
+            operation.until = operation.until.min(self.life.now);
             asked.done = true;
             if asked.given_up {
                 self.report.rare.note_if(happened, Rare::GivenUpAndHappened);
@@ -69,8 +72,8 @@ impl World {
             }
             note_answer(
                 operation,
-                self.partition.is_out_of_space(),
-                self.was_out_of_space,
+                self.life.partition.is_out_of_space(),
+                self.life.was_out_of_space,
                 &self.workload,
                 &mut self.report,
             );
@@ -99,12 +102,15 @@ impl World {
 
     /// Checks the history as far as its outcomes are settled.
     pub(super) fn check(&mut self) -> Result<(), Violation> {
-        while let Some(id) = self.order.front() {
+        if self.has_former() {
+            return Ok(());
+        }
+        while let Some(id) = self.life.order.front() {
             if self.history.get(id).is_some_and(|asked| !asked.done) {
                 break;
             }
             let asked = self.history.remove(id);
-            self.order.pop_front();
+            self.life.order.pop_front();
             let Some(asked) = asked else { continue };
             match &mut self.bus {
                 Some(bus) if matches!(asked.operation.command, Command::Bus(_)) => {

@@ -31,17 +31,18 @@ pub(super) struct Waits {
     for_records: BTreeSet<u64>,
 }
 
-/// What jobs were loading, and how many calls of the disk had failed.
+/// What jobs were loading, how many calls of the disk had failed, and whether the next one does.
 pub(super) struct BeforeLoad {
     loading: BTreeSet<(Group, Slots)>,
     failed_calls: u64,
+    fails: bool,
 }
 
 impl World {
     /// Takes records out of memory, from time to time: of each run, or of none.
     pub(super) fn take_out_of_memory(&mut self) {
         let per_mille = self.swarm.cold_per_mille;
-        let is_cold = self.partition.state().may_be_cold();
+        let is_cold = self.life.partition.state().may_be_cold();
         // Nothing but a limit takes them out, or a start with one, and there are no storage queues.
         if per_mille == 0
             && self.swarm.queues == 0
@@ -54,7 +55,7 @@ impl World {
             return;
         }
         let cold = &mut self.cold;
-        self.partition.evict_if(|_, may| {
+        self.life.partition.evict_if(|_, may| {
             let is_chosen = cold.below(16) < 14;
             may && is_chosen
         });
@@ -78,34 +79,41 @@ impl World {
     }
 
     /// What jobs are loading before one of them is carried out that loads something.
-    pub(super) fn before_load(&self, kind: JobKind) -> Option<BeforeLoad> {
+    pub(super) fn before_load(&self, kind: JobKind, fails: bool) -> Option<BeforeLoad> {
         (kind == JobKind::Load).then(|| BeforeLoad {
-            loading: self.partition.loading().clone(),
+            loading: self.life.partition.loading().clone(),
             failed_calls: self.storage.failed_calls(),
+            fails,
         })
     }
 
     /// Notes the entities of what a job could not load: those of the groups that no job is loading any more.
-    pub(super) fn note_load(&mut self, before: Option<BeforeLoad>, fails: bool) {
-        let failed = before.filter(|it| fails || it.failed_calls < self.storage.failed_calls());
+    pub(super) fn note_load(&mut self, before: Option<BeforeLoad>) {
+        let failed = before.filter(|it| it.fails || it.failed_calls < self.storage.failed_calls());
         let Some(BeforeLoad { loading, .. }) = failed else {
             return;
         };
-        let ended = loading.difference(self.partition.loading());
-        self.unread.extend(ended.map(|(group, _)| group.entity));
+        let ended = loading.difference(self.life.partition.loading());
+        self.life
+            .unread
+            .extend(ended.map(|(group, _)| group.entity));
     }
 
     /// Whether all due work that comes before a command of the last turn could be read.
     pub(super) fn could_read_due(&self, command: &Command) -> bool {
         let description = command.describe();
         let mut before = description.touches.due_before().iter();
-        !before.any(|entity| self.partition.was_without_due(entity))
+        !before.any(|entity| self.life.partition.was_without_due(entity))
     }
 
     /// Commands are decided without due work that comes before them only where the disk has failed to read it: something of
     /// the same entity. Due work needs records of its own entity alone, also if it forwards messages to another one.
     pub(super) fn check_left_alone(&self) -> Result<(), Violation> {
-        let mut left_alone = self.partition.left_alone().difference(&self.unread);
+        let mut left_alone = self
+            .life
+            .partition
+            .left_alone()
+            .difference(&self.life.unread);
         match left_alone.next() {
             Some(entity) => violated!(
                 promise::LIVENESS,
@@ -118,15 +126,15 @@ impl World {
     /// The commands that wait.
     pub(super) fn waiting(&self) -> Waits {
         Waits {
-            all: self.partition.waiting().copied().collect(),
-            for_records: self.partition.waiting_for_records().copied().collect(),
+            all: self.life.partition.waiting().copied().collect(),
+            for_records: self.life.partition.waiting_for_records().copied().collect(),
         }
     }
 
     /// Due work holds no command back for long: a command is tried a bounded number of times, also if work becomes due
     /// faster than it is read.
     pub(super) fn check_tries(&self) -> Result<(), Violation> {
-        for (id, tries) in self.partition.tries() {
+        for (id, tries) in self.life.partition.tries() {
             if tries > TRIES_MAX {
                 return violated!(promise::LIVENESS, "operation {id} was tried {tries} times");
             }
@@ -148,7 +156,7 @@ impl World {
             return Ok(taken.to_vec());
         }
         self.report.rare.note(Rare::WaitedForRead);
-        if self.partition.is_body_awaited()
+        if self.life.partition.is_body_awaited()
             && let Some(bus) = &mut self.bus
         {
             bus.checker.note("a command waited for bodies");
@@ -254,7 +262,7 @@ impl World {
             ..named(0, Part::Queue)
         };
         let options = BusQueueOptions::default();
-        let first_due = self.now.plus_ms(10_000);
+        let first_due = self.life.now.plus_ms(10_000);
         let message = |nth| BusMessage {
             body: "due".into(),
             message_id: None,
@@ -273,9 +281,9 @@ impl World {
         for command in [create, send] {
             self.turn_alone(Some(command))?;
         }
-        self.partition.snapshot();
+        self.life.partition.snapshot();
         self.turn_alone(None)?;
-        self.partition.evict_if(|_, may| may);
+        self.life.partition.evict_if(|_, may| may);
         self.pass_time(|_| 10_000_000)?;
         let peek = BusCommand::Peek {
             queue,
@@ -302,10 +310,12 @@ impl World {
         let mut replies = Vec::new();
         loop {
             let moment = self.moment();
-            self.partition.turn(moment, &mut commands, &mut replies);
-            while let Some(job) = self.partition.next_job() {
+            self.life
+                .partition
+                .turn(moment, &mut commands, &mut replies);
+            while let Some(job) = self.life.partition.next_job() {
                 let outcome = seam::carry_out(job);
-                let completed = self.partition.complete(outcome, &mut replies);
+                let completed = self.life.partition.complete(outcome, &mut replies);
                 if let Err(error) = completed {
                     return violated!(promise::LIVENESS, "the log failed without a fault: {error}");
                 }

@@ -30,7 +30,7 @@ impl World {
         for queue in 0..self.swarm.queues {
             self.drain_queue(queue)?;
         }
-        self.checker.check_drained(self.now)?;
+        self.checker.check_drained(self.life.now)?;
         if let Some(bus) = &self.bus {
             let swarm = bus.swarm.clone();
             self.drain_bus(&swarm)?;
@@ -40,7 +40,7 @@ impl World {
 
     /// The size of the segments in the unit in which the log ends: they stay until it goes on.
     fn open_bytes(&self) -> u64 {
-        let (state, log) = (self.partition.state(), self.partition.log());
+        let (state, log) = (self.life.partition.state(), self.life.partition.log());
         let end = log.end().as_u64();
         let open_unit = state.units_around(&(end..end + 1));
         let is_open = |records| state.units_around(&records).end > open_unit.start;
@@ -52,7 +52,7 @@ impl World {
 
     /// Four segments. One that was made for a large batch can be larger than usual.
     fn kept_bytes_max(&self) -> u64 {
-        let log = files_of(self.partition.log());
+        let log = files_of(self.life.partition.log());
         let sizes: Vec<u64> = log.segments().map(|segment| segment.size_bytes).collect();
         let prepared_bytes = log.space().used_bytes - sizes.iter().sum::<u64>();
         let usual_bytes = self.options.log.segment_size_max_bytes;
@@ -62,21 +62,28 @@ impl World {
 
     /// L2: without commands, segments soon take at most twice the live data and four segments.
     fn check_space(&mut self) -> Result<(), Violation> {
+        if self.members.is_some() {
+            // It has no files.
+            return Ok(());
+        }
         let mut nothing = None;
         for _ in 0..SPACE_TURNS_MAX {
-            let space = files_of(self.partition.log()).space();
-            let live_bytes = self.partition.state().live_bytes();
+            let space = files_of(self.life.partition.log()).space();
+            let live_bytes = self.life.partition.state().live_bytes();
             let kept_bytes = self.kept_bytes_max() + self.open_bytes();
             // A third of these small segments is room that no batch takes, so 1.4 is out of reach.
             if space.size_bytes <= live_bytes * 2 + kept_bytes {
-                self.partition.state().check_live_bytes();
+                self.life.partition.state().check_live_bytes();
                 return Ok(());
             }
             self.pass_time(|_| 10_000)?;
             self.turn_and_note(u64::MAX, &mut nothing)?;
             self.end_step();
         }
-        let (state, log) = (self.partition.state(), files_of(self.partition.log()));
+        let (state, log) = (
+            self.life.partition.state(),
+            files_of(self.life.partition.log()),
+        );
         let segments = log
             .segments()
             .map(|segment| (segment.records(), state.live_bytes_in(segment.records())));
@@ -96,9 +103,9 @@ impl World {
         for _ in 0..TURNS_MAX {
             self.turn_and_note(u64::MAX, &mut nothing)?;
             self.end_step();
-            let due = self.partition.state().next_deadline();
-            let is_due = due.is_some_and(|due| due.has_passed(self.now));
-            if !is_due && !self.partition.is_due_work_waiting() {
+            let due = self.life.partition.state().next_deadline();
+            let is_due = due.is_some_and(|due| due.has_passed(self.life.now));
+            if !is_due && !self.life.partition.is_due_work_waiting() {
                 return Ok(());
             }
             if !is_due {
@@ -220,11 +227,22 @@ impl World {
             *seen = Some(asked.operation.seen.clone());
             return self.check();
         }
+        if self.members.is_some() {
+            // A commit may wait for a lease to end.
+            self.pass_time(|_| 5_000)?;
+        }
         let mut replies = Vec::new();
         self.decide(&mut replies)?;
-        while let Some(job) = self.jobs.pop_front().or_else(|| self.partition.next_job()) {
+        while let Some(job) = self
+            .life
+            .jobs
+            .pop_front()
+            .or_else(|| self.life.partition.next_job())
+        {
             let done = seam::carry_out(job);
-            let completed = self.partition.complete(done, &mut replies);
+            self.follow_time()?;
+            let completed = self.life.partition.complete(done, &mut replies);
+            self.confirm(&mut replies);
             self.pass(&mut replies);
             if let Err(error) = completed {
                 return violated!(promise::LIVENESS, "the log failed without a fault: {error}");
@@ -246,13 +264,15 @@ impl World {
         let unsettled = self.dies_after.is_some() || self.call_may_fail;
         self.free_disk();
         self.slow_until = 0;
+        self.settle_members()?;
         if unsettled {
             self.storage.clear_faults();
             self.crash(Crash::PowerCut)?;
         }
         let mut nothing = None;
         for _ in 0..TURNS_MAX {
-            if self.commands.is_empty() && self.jobs.is_empty() && self.history.is_empty() {
+            if self.life.commands.is_empty() && self.life.jobs.is_empty() && self.history.is_empty()
+            {
                 return Ok(());
             }
             self.turn_and_note(u64::MAX, &mut nothing)?;

@@ -3,20 +3,23 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use kew_broker::{Admission, Clock, Partition, Rejection, Rotation, TurnEnd};
+use kew_broker::{Partition, Rejection, TurnEnd};
 use kew_engine::Timestamp;
 use kew_log::{LogEnd, LogPosition, Recovery, TablePage, read_table};
-use kew_planted::Seam;
 
+use super::life::Life;
 use super::{World, secret};
-use crate::checker::{Timekeeping, Violation, promise, violated};
+use crate::checker::{Violation, promise, violated};
 use crate::faults::{Crash, RecoveryFault};
 use crate::rare::Rare;
-use crate::seam::{self, Disk, altered};
+use crate::seam::{self, Disk};
 
 impl World {
     /// The log has ended in a job: the machine died during it, or a call failed and the process must stop.
     pub(super) fn log_ended(&mut self, end: &LogEnd) -> Result<(), Violation> {
+        if self.members.is_some() {
+            return self.log_fenced(end);
+        }
         if let Some(crash) = self.death() {
             let rare = match crash {
                 Crash::Kill => Rare::KillInJob,
@@ -29,10 +32,10 @@ impl World {
             return violated!(promise::LIVENESS, "the log failed without a fault: {end}");
         }
         self.report.rare.note(Rare::StoppedByFailedCall);
-        self.check_stopped()?;
+        self.check_stopped(&Rejection::Stopped)?;
         // Other threads may finish their work before the process ends.
         if self.schedule.happens(500) {
-            for job in std::mem::take(&mut self.jobs) {
+            for job in std::mem::take(&mut self.life.jobs) {
                 let _ = seam::carry_out(job);
             }
         }
@@ -40,18 +43,19 @@ impl World {
         self.crash(crash)
     }
 
-    /// After a failed call nothing succeeds any more.
-    fn check_stopped(&mut self) -> Result<(), Violation> {
+    /// After the end of its log, a process does nothing any more, and says so.
+    pub(super) fn check_stopped(&mut self, rejection: &Rejection) -> Result<(), Violation> {
         let mut replies = Vec::new();
         let end = self.decide(&mut replies)?;
         let all_stopped = replies
             .iter()
-            .all(|(_, reply)| matches!(reply, Err(Rejection::Stopped)));
-        let is_stopped = self.partition.is_stopped() && self.partition.next_job().is_none();
-        if !all_stopped || !is_stopped || end != TurnEnd::Done || !self.commands.is_empty() {
+            .all(|(_, reply)| reply.as_ref().is_err_and(|it| it == rejection));
+        let is_stopped =
+            self.life.partition.is_stopped() && self.life.partition.next_job().is_none();
+        if !all_stopped || !is_stopped || end != TurnEnd::Done || !self.life.commands.is_empty() {
             return violated!(
                 promise::STOPS,
-                "after a failed call: {replies:?}, stopped {is_stopped}"
+                "after the log's end: {replies:?}, stopped {is_stopped}"
             );
         }
         self.take_in(replies)
@@ -59,28 +63,31 @@ impl World {
 
     pub(super) fn crash(&mut self, crash: Crash) -> Result<(), Violation> {
         self.trace.add("crash", &[crash as u64], &crash);
-        let end = seam::files_of(self.partition.log()).segments().last();
+        let end = seam::files_of(self.life.partition.log()).segments().last();
         let last_segment = end.map(|segment| segment.first);
         self.note_cut_transactions(crash);
         self.die(crash);
-        self.jobs.clear();
-        self.commands = Rotation::new(altered(Seam::Share, self.swarm.share.clone()));
-        self.turns.forget();
-        self.in_flight = 0;
-        self.admission = Admission::new(self.swarm.admission_limits());
-        self.was_out_of_space = false;
-        for (id, asked) in &mut self.history {
-            if asked.operation.until == Timestamp::NEVER {
-                // It was not decided.
-                self.order.push_back(*id);
-            }
-            asked.operation.until = asked.operation.until.min(self.now);
-            asked.done = true;
-        }
+        self.abandon();
         self.check()?;
         self.damage_snapshot();
         self.damage_page();
         self.reopen(last_segment)
+    }
+
+    /// The process that acts ends. What it has not answered may have happened or not.
+    pub(super) fn abandon(&mut self) {
+        self.life.jobs.clear();
+        self.life.done.clear();
+        let own = self.history.iter_mut();
+        for (id, asked) in own.filter(|(_, asked)| asked.life == self.life.number) {
+            self.in_flight -= usize::from(asked.waits());
+            if asked.operation.until == Timestamp::NEVER {
+                // It was not decided.
+                self.life.order.push_back(*id);
+            }
+            asked.operation.until = asked.operation.until.min(self.life.now);
+            asked.done = true;
+        }
     }
 
     /// Counts transactions that are decided and not answered when the process or machine ends.
@@ -271,7 +278,7 @@ impl World {
                     return violated!(promise::RECOVERY, "{} claims are void", recovery.void);
                 }
                 Ok((partition, recovery)) => {
-                    self.begin_life(partition, &recovery, last_segment);
+                    self.begin_life(partition, &recovery, last_segment)?;
                     return Ok(());
                 }
                 Err(error) => error,
@@ -295,12 +302,13 @@ impl World {
         }
     }
 
-    fn begin_life(
+    /// Goes on with another process. Returns the one before.
+    pub(super) fn begin_life(
         &mut self,
         partition: Partition<u64>,
         recovery: &Recovery,
         last_segment: Option<LogPosition>,
-    ) {
+    ) -> Result<Life, Violation> {
         self.trace.add(
             "reopened",
             &[recovery.events_replayed, recovery.end.as_u64()],
@@ -319,14 +327,17 @@ impl World {
             warns("what is damaged was read from its copy"),
             Rare::PageReadFromCopy,
         );
-        self.partition = partition;
-        self.unread.clear();
-        self.recycled_segments = 0;
-        let reading = altered(Seam::Reading, self.reading);
-        self.clock = Clock::start(reading, self.partition.recorded_at());
-        let now = self.clock.now(reading);
-        (self.now, self.boot) = (now.time, now.boot);
-        self.timekeeping = Timekeeping::start(self.reading, self.now);
+        let number = self.life.number + 1;
+        let life = Life::begin(number, partition, &self.swarm, self.reading);
+        if life.now.as_ms() < recovery.time_ms {
+            return violated!(
+                promise::TIME,
+                "a clock begins at {}, and {} ms are recorded",
+                life.now,
+                recovery.time_ms
+            );
+        }
+        Ok(std::mem::replace(&mut self.life, life))
     }
 }
 

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use super::World;
 use crate::checker::Violation;
 use crate::rare::RareStates;
-use crate::seam::files_of;
 
 /// The result of one seed.
 #[derive(Debug, Default)]
@@ -72,19 +71,19 @@ pub type Watch = Box<dyn FnMut(&Moment<'_>)>;
 
 impl World {
     pub(super) fn describe(&self) -> String {
-        let (queues, messages) = self.partition.state().counts();
+        let (queues, messages) = self.life.partition.state().counts();
         let files = self.storage.files();
         let mut lines = vec![
             format!("swarm: {:?}", self.swarm),
-            format!("time: {} by {:?}", self.now, self.reading),
+            format!("time: {} by {:?}", self.life.now, self.reading),
             format!("state: {queues} queues, {messages} messages"),
             format!(
                 "log: durable {}, end {}, {:?}",
-                self.partition.log().durable(),
-                self.partition.log().end(),
-                files_of(self.partition.log()).space()
+                self.life.partition.log().durable(),
+                self.life.partition.log().end(),
+                self.life.partition.log().files().map(|files| files.space())
             ),
-            format!("jobs: {:?}", self.jobs),
+            format!("jobs: {:?}", self.life.jobs),
             format!(
                 "disk: dies after {:?}, call may fail {}, full {}, slow until step {}",
                 self.dies_after, self.call_may_fail, self.is_full, self.slow_until
@@ -107,11 +106,16 @@ impl World {
     pub(super) fn report(mut self, violation: Option<Violation>) -> Report {
         self.report.rare.add(&self.checker.rare);
         let bus = self.bus.map(|bus| bus.checker).unwrap_or_default();
+        let members = self.members.map(|members| members.occurred);
+        let occurred = bus
+            .occurred
+            .into_iter()
+            .chain(members.into_iter().flatten());
         let operations = self.checker.operations + bus.operations;
         Report {
             operations: operations.saturating_sub(self.refused_at_the_door),
             unknown: self.checker.unknown + bus.unknown,
-            occurred: bus.occurred,
+            occurred: occurred.collect(),
             trace_hash: self.trace.hash(),
             trace: self.trace.take_lines(),
             violation,

@@ -39,6 +39,10 @@ impl World {
                 self.storage
                     .fail_after(failed.after, failed.fault, failed.repeat);
             }
+            Strike::Fence => return self.fence(),
+            Strike::Crash(_) | Strike::CrashAfter { .. } if self.members.is_some() => {
+                return self.owner_dies();
+            }
             Strike::Crash(crash) => return self.crash(crash),
             Strike::CrashAfter { crash, calls } => self.die_after(calls, crash),
         }

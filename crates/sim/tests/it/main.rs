@@ -3,6 +3,7 @@
 //! seed step by step.
 
 mod bus;
+mod members;
 mod planted;
 mod regressions;
 mod seeds;

@@ -21,7 +21,7 @@ mod caught {
     use std::panic;
 
     use kew_sim::Report;
-    use kew_sim::planted::{CONTROLS, OF_BUS, OF_STORAGE, OF_TOPICS, Planted};
+    use kew_sim::planted::{CONTROLS, OF_BUS, OF_MEMBERS, OF_STORAGE, OF_TOPICS, Planted};
 
     use crate::support::{OPERATIONS, number, on_all_cores};
 
@@ -38,6 +38,11 @@ mod caught {
     #[test]
     fn every_planted_bug_of_topics_is_caught() {
         catch(&OF_TOPICS, kew_sim::bus::run_with_topics);
+    }
+
+    #[test]
+    fn every_planted_bug_of_replicated_logs_is_caught() {
+        catch(&OF_MEMBERS, kew_sim::run_on_model);
     }
 
     #[test]

@@ -35,6 +35,24 @@ pub(crate) fn run_topics(seed: u64, operations: u64) -> Report {
     must_hold(report, seed, operations, "--topics ")
 }
 
+/// The same for a world in which members own a replicated log in turn.
+pub(crate) fn run_on_model(seed: u64, operations: u64) -> Report {
+    let report = kew_sim::run_on_model(seed, operations, false);
+    must_hold(report, seed, operations, "--model ")
+}
+
+/// The same for one with bus queues, too.
+pub(crate) fn run_bus_on_model(seed: u64, operations: u64) -> Report {
+    let report = kew_sim::bus::run_on_model(seed, operations, false);
+    must_hold(report, seed, operations, "--bus --model ")
+}
+
+/// The same for one with topics, too.
+pub(crate) fn run_topics_on_model(seed: u64, operations: u64) -> Report {
+    let report = kew_sim::bus::run_with_topics_on_model(seed, operations, false);
+    must_hold(report, seed, operations, "--topics --model ")
+}
+
 fn must_hold(report: Report, seed: u64, operations: u64, option: &str) -> Report {
     if let Some(violation) = &report.violation {
         panic!(
