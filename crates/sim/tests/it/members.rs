@@ -23,7 +23,11 @@ fn owners_keep_those_of_topics_too() {
     keep("members, topics", run_topics_on_model, 20, 300);
 }
 
-/// Runs so many seeds. If they are at least `enough`, all of these states occur.
+/// Runs so many seeds. If they are at least `enough`, all that must occur does.
+#[expect(
+    clippy::print_stdout,
+    reason = "a test prints its numbers for readers of its output"
+)]
 fn keep(what: &str, run: fn(u64, u64) -> Report, usual: u64, enough: u64) {
     let seeds = number("KEW_SIM_MEMBER_SEEDS", usual);
     let first = number("KEW_SIM_FIRST_SEED", 0);
