@@ -82,7 +82,7 @@ async fn a_node_bounds_what_is_under_way() {
         ..AdmissionLimits::default()
     };
     let (broker, _) = connect(&near, limits);
-    // Whoever reads has three quarters of that.
+    // A command that reads has three quarters of that.
     assert_eq!(broker.submit(read()).await, Err(Rejection::Busy));
     near.stop();
 }
