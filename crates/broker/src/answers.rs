@@ -62,7 +62,7 @@ impl Answers {
         }
     }
 
-    /// Says the same of all commands without an answer, and of all that are still to come: the front end has gone.
+    /// Says the same of all commands without an answer: the front end has gone, and submits no more.
     pub fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
         let hear = std::mem::take(&mut *lock(&self.hear));

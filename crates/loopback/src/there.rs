@@ -195,7 +195,7 @@ impl Serving {
     fn watch(&self, entity: Incarnation, awaited: Awaited) -> Watching {
         let mut watch: Watch = self.broker.watch(entity, awaited.clone());
         let (says, mut said) = unbounded_channel();
-        let to_node = self.to_node.clone();
+        let (broker, to_node) = (self.broker.clone(), self.to_node.clone());
         tokio::spawn(async move {
             let (mut number, mut waits) = (0, false);
             loop {
@@ -203,7 +203,12 @@ impl Serving {
                     biased;
                     said = said.recv() => {
                         let Some((came, says)) = said else {
-                            break;
+                            // The connection is cut, and those that were woken there have perhaps not looked.
+                            drop(watch);
+                            if number > 0 {
+                                broker.pass_on(entity, &awaited);
+                            }
+                            return;
                         };
                         if came == number && !waits {
                             // The last wake-up has come to the node, which sees to it.

@@ -23,6 +23,9 @@ const USE_INTERVAL_MS: u64 = 60_000;
 const USES_AT_ONCE: usize = 256;
 const USE_PAUSE_MS: u64 = 1000;
 
+/// Waits are not shorter, so that a clock that is being slewed back, or what is due and cannot be done, does not spin.
+const LEAST_WAIT: Duration = Duration::from_millis(1);
+
 /// The role of a runner that owns the log.
 pub(super) struct Owner<'a> {
     runner: &'a mut Runner,
@@ -249,7 +252,11 @@ impl<'a> Owner<'a> {
     }
 
     fn fail_for_want_of_a_worker(&mut self) {
-        self.partition.stop(&mut self.replies);
+        match self.runner.workers.wait_for_others() {
+            // They may agree all the same.
+            true => self.partition.give_up(&mut self.replies),
+            false => self.partition.stop(&mut self.replies),
+        }
         self.runner.fail_for_want_of_a_worker();
     }
 
@@ -367,9 +374,8 @@ impl<'a> Owner<'a> {
             return DAY;
         }
         let now = self.clock.now(read_clocks());
-        // At least a little, so that a clock that is being slewed back cannot spin here.
-        let least = Duration::from_millis(1);
-        due.wait(now).map_or(DAY, |wait| wait.clamp(least, DAY))
+        due.wait(now)
+            .map_or(DAY, |wait| wait.clamp(LEAST_WAIT, DAY))
     }
 
     /// Answers the commands that are left, writes a snapshot, and ends.
@@ -436,7 +442,13 @@ impl<'a> Owner<'a> {
                 let outcome = job.run();
                 self.complete(outcome);
             }
+            // What is agreed does not wait for what follows, such as a snapshot.
+            self.answer();
             if self.partition.is_stopped() {
+                break;
+            } else if !self.partition.has_undurable() && self.runner.workers.only_wait_for_others()
+            {
+                // Nothing is left to agree on: what is out renews a lease.
                 break;
             } else if self.runner.workers.is_any_out() {
                 self.wait_for_worker();
@@ -478,7 +490,11 @@ impl<'a> Owner<'a> {
             self.give_up_waiting();
             return;
         };
-        let timeout = self.timeout().min(patience);
+        let now = self.clock.now(read_clocks());
+        let due = self.partition.next_wake().wait(now);
+        let timeout = due.map_or(patience, |due| {
+            due.clamp(LEAST_WAIT, LEAST_WAIT.max(patience))
+        });
         let shared = self.runner.shared.clone();
         let mailbox = lock(&shared.mailbox);
         drop(shared.wait_for_mail(mailbox, timeout));

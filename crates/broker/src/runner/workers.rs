@@ -141,6 +141,11 @@ impl Workers {
         self.out > 0
     }
 
+    /// Whether jobs are out, and all of them wait for other machines.
+    pub(super) fn only_wait_for_others(&self) -> bool {
+        self.out > 0 && self.out == self.out_for_others
+    }
+
     /// Frees something on another thread.
     pub(super) fn free(&self, gone: impl Any + Send) {
         // A thread that is gone is noticed with its next job.

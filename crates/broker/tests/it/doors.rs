@@ -272,6 +272,10 @@ async fn a_wake_up_of_a_node_that_has_gone_comes_back() {
         let mut first = broker.watch(entity, Awaited::Message);
         let mut waits = std::pin::pin!(first.woken());
         assert!(poll_once(&mut waits).is_pending());
+        // Another one there waits, too: the next wake-up is asked for before the first one has looked.
+        let mut beside = broker.watch(entity, Awaited::Message);
+        let mut waits_beside = std::pin::pin!(beside.woken());
+        assert!(poll_once(&mut waits_beside).is_pending());
         settle().await;
         let mut second = near.watch(entity, Awaited::Message);
         let waits_too = tokio::spawn(async move { second.woken().await });
