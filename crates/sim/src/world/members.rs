@@ -363,7 +363,7 @@ impl World {
     }
 }
 
-/// Whether an answer tells of a change. Others may, too.
+/// Whether an answer says that something was changed. Others may show a change, too.
 fn is_change(outcome: &Outcome) -> bool {
     matches!(
         outcome,
