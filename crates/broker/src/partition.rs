@@ -235,8 +235,8 @@ impl<T> Partition<T> {
         self.log.durable() < self.log.end()
     }
 
-    /// Lets jobs come back soon that wait for other machines. Call [`stop`](Self::stop) before, unless the log has ended:
-    /// what such a job has done is unknown then.
+    /// Lets jobs come back soon that wait for other machines. Call [`give_up`](Self::give_up) before, unless the log has
+    /// ended: what such a job has done is unknown then.
     pub fn stop_waiting_for_others(&mut self) {
         self.log.stop();
     }

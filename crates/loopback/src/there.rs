@@ -74,7 +74,7 @@ pub(crate) fn serve(
             }
         }
         answering.abort();
-        // What would hand messages out and remove them is not carried out for a node that has gone.
+        // What waits to hand messages out and remove them is not carried out for a node that has gone.
         serving.answers.close();
     });
 }

@@ -46,9 +46,11 @@ pub enum Rejection {
     /// The partition has stopped: whether the command was carried out is unknown.
     #[error("the partition has stopped")]
     Stopped,
-    /// Another owner has taken the partition over before the command was known to be durable: whether it was carried out is
-    /// unknown.
-    #[error("the partition has another owner now: whether the command was carried out is unknown")]
+    /// Whether the command was carried out is unknown: before it was known to be durable, another owner has taken the
+    /// partition over, the partition has stopped without the other machines that keep its log, or the way to it was cut.
+    #[error(
+        "whether the command was carried out is unknown: the partition cannot be asked any more"
+    )]
     Unknown,
     /// The partition has another owner; nothing has changed. It can be tried again.
     #[error("the partition has another owner")]

@@ -17,7 +17,7 @@ pub enum Unserved {
     Full,
     /// The partition has stopped: whether the command was carried out is unknown.
     Stopped,
-    /// The partition has another owner: whether the command was carried out is unknown.
+    /// Whether the command was carried out is unknown.
     Unknown,
     /// The partition has another owner; nothing has changed.
     NotOwner,
