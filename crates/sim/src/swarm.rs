@@ -43,6 +43,8 @@ pub(crate) struct Swarm {
     pub(crate) cold_per_mille: u32,
     /// How many records may stay in memory, if that is limited.
     pub(crate) resident_records_max: Option<u64>,
+    /// Messages that are due later than this leave the order by time with their records.
+    pub(crate) far_ms: u64,
     /// From how much on commands wait for memory.
     pub(crate) memory_slack_bytes: u64,
     /// The settings for bus queues, if there are any.
@@ -134,6 +136,7 @@ impl Swarm {
             cold_per_mille: [0, 20, 300, 1000][Stream::new(seed, "cold swarm").index(4)],
             resident_records_max: [None, Some(0), Some(4), Some(64)]
                 [Stream::new(seed, "resident swarm").index(4)],
+            far_ms: [0, 1000, 60_000, 3_600_000][Stream::new(seed, "far swarm").index(4)],
             memory_slack_bytes: [0, 2048, 1 << 20][Stream::new(seed, "memory slack").index(3)],
             bus: None,
             model: None,
@@ -241,6 +244,7 @@ impl Swarm {
                     .map(|records| Resident::of_records(records).size_bytes()),
             ),
             memory_slack_bytes: self.memory_slack_bytes,
+            far_ms: self.far_ms,
             // Suites of the disk carry it out.
             scrub_bytes_per_second: 0,
             format: Arc::new(Numbered),

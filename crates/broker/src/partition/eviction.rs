@@ -3,7 +3,7 @@
 //! A snapshot has written their pages. So nothing is written here, and nothing is lost in a crash: a run becomes cold only
 //! if the newest durable snapshot names its page, and none is under way that could name another one.
 
-use kew_engine::{Hand, Leaving, PageNumber, Pass, Resident};
+use kew_engine::{Hand, Leaving, PageNumber, Pass, Resident, Timestamp};
 use kew_log::LocalLog;
 use kew_planted::{Seam, alter};
 
@@ -135,12 +135,18 @@ impl<T> Partition<T> {
         is_written && limit_bytes.is_some_and(is_too_much)
     }
 
+    /// Messages that are due later leave the order by time with their records.
+    pub(super) fn far_from(&self) -> Timestamp {
+        self.now.time.plus_ms(self.options.far_ms)
+    }
+
     /// Takes some records out of memory, if they take too much of it.
     pub(super) fn evict(&mut self) {
         if !self.is_evicting() {
             return;
         }
         let limit_bytes = self.limit_bytes().unwrap_or_default();
+        let far_from = self.far_from();
         let Self {
             state,
             log,
@@ -161,7 +167,8 @@ impl<T> Partition<T> {
         let spares = |run| eviction.pass == Pass::Middle && loads.is_ahead(run);
         let may =
             |run, page, leaving| may_leave(&**log, page, leaving) && !pins.has(run) && !spares(run);
-        let evicted = state.evict(&mut eviction.hand, eviction.pass, TURN_STEPS, may);
+        let hand = &mut eviction.hand;
+        let evicted = state.evict(hand, eviction.pass, far_from, TURN_STEPS, may);
         eviction.found += evicted.runs;
         if evicted.is_round {
             eviction.end_round(state.resident().size_bytes(), limit_bytes);

@@ -672,6 +672,7 @@ impl<T> Partition<T> {
     /// Takes records out of memory, of each run that has a page and that is chosen: for tests. What decisions wait for
     /// stays. `is_chosen` gets the entity, and whether the run may leave memory by the rules of the product.
     pub fn evict_if(&mut self, mut is_chosen: impl FnMut(Incarnation, bool) -> bool) {
+        let far_from = self.far_from();
         let Self {
             state,
             log,
@@ -687,7 +688,7 @@ impl<T> Partition<T> {
             evacuation,
             scrub,
         };
-        state.evict_if(|run, page, leaving| {
+        state.evict_if(far_from, |run, page, leaving| {
             !pins.has(run) && is_chosen(run.0, may_leave(&**log, page, leaving))
         });
     }

@@ -38,6 +38,9 @@ pub struct PartitionOptions {
     /// Records may take so many bytes before commands wait for a snapshot, however low the limit is. A batch or two bring as
     /// much. And memory makes no snapshot due before a sixteenth of this has changed.
     pub memory_slack_bytes: u64,
+    /// A message that waits for a time is in an order by that time. If it is due later than this from now, it leaves that
+    /// order with its record, and its run is read when the first of such messages is due.
+    pub far_ms: u64,
     /// How many bytes a second are read to find damage; 0 for none. The driver keeps the rate.
     pub scrub_bytes_per_second: u64,
     /// How decisions read the messages that rules of subscriptions look at. A front end gives its own.
@@ -95,6 +98,7 @@ impl Default for PartitionOptions {
             replays_beside: true,
             resident_limit: ResidentLimit::ByBacklog,
             memory_slack_bytes: 1 << 20,
+            far_ms: 60 * 60 * 1000,
             scrub_bytes_per_second: 8 << 20,
             format: Arc::new(NoFormat),
         }

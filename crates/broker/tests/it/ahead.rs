@@ -39,7 +39,7 @@ fn driver(records_max: Option<u64>) -> Driver {
     Driver::with(FaultyStorage::new(), options)
 }
 
-fn create_bus(driver: &mut Driver, queue: &EntityName, requires_session: bool) {
+pub(crate) fn create_bus(driver: &mut Driver, queue: &EntityName, requires_session: bool) {
     let options = BusQueueOptions {
         requires_session,
         ..BusQueueOptions::default()
@@ -50,7 +50,7 @@ fn create_bus(driver: &mut Driver, queue: &EntityName, requires_session: bool) {
 }
 
 /// Sends so many messages, to these sessions in turn.
-fn send(driver: &mut Driver, queue: &EntityName, count: u64, sessions: &[&str]) {
+pub(crate) fn send(driver: &mut Driver, queue: &EntityName, count: u64, sessions: &[&str]) {
     let numbers: Vec<usize> = (0..usize::try_from(count).unwrap()).collect();
     for numbers in numbers.chunks(1000) {
         let message = |number: &usize| BusMessage {

@@ -15,6 +15,7 @@ mod damaged;
 mod doors;
 mod due;
 mod fairness;
+mod far;
 mod first_format;
 mod first_version;
 mod forwards;

@@ -45,6 +45,7 @@ pub(crate) fn options() -> PartitionOptions {
         gather_steps: 1,
         replays_beside: true,
         resident_limit: ResidentLimit::None,
+        far_ms: 0,
         scrub_bytes_per_second: 1,
         ..PartitionOptions::default()
     }

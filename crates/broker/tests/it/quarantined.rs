@@ -14,6 +14,7 @@ use kew_log::{FaultyStorage, Storage};
 use crate::bus;
 use crate::cold::{named, short};
 use crate::damaged::Dice;
+use crate::far;
 use crate::partition::Driver;
 use crate::passed_over::{create_named, damage, on_pages, pages_of_runs, snapshot, unlimited};
 use crate::resident::{ask_all, body, fill, limited, received, rest};
@@ -286,6 +287,25 @@ fn a_bus_queue_serves_all_others() {
 }
 
 /// A purge of an operator comes in parts.
+/// What the page has of schedules is lost, but the directory says that they were scheduled. The others become due.
+#[test]
+fn lost_schedules_hold_back_no_others() {
+    let storage = far::scheduled();
+    let [newest, _] = pages_of_runs(&storage);
+    damage(&storage, &newest[..1], 0..2);
+    let mut driver = Driver::with(storage, far::few_records());
+    assert_eq!(far::counts(&mut driver), (0, far::COUNT));
+    driver.now = driver.now.plus_seconds(500_000 + far::COUNT);
+    far::settle(&mut driver);
+    // Those of the first run count as messages that can be received, until they end with it.
+    assert_eq!(far::counts(&mut driver), (far::COUNT, 0));
+    let served = drain_orders(&mut driver);
+    assert_eq!(served.len() as u64, far::COUNT - 1023);
+    assert_eq!(counts(&driver), (1023, 1023));
+    let again = Driver::with(driver.storage.kill(), far::few_records());
+    assert_same(&again, &driver);
+}
+
 #[test]
 fn a_purge_in_parts_ends_them() {
     let mut driver = damaged_orders(5000, None);

@@ -127,7 +127,7 @@ fn a_full_disk_leaves_topics_alone() {
     for _ in 0..messages {
         driver.ask(publish("x")).unwrap();
     }
-    driver.storage.set_capacity_bytes(Some(4 << 20));
+    driver.storage.set_capacity_bytes(Some(9 << 19));
     driver.fill_up(|driver| {
         let body = "x".repeat(12_000);
         let sent = std::iter::repeat_with(|| driver.ask(send(body.clone())));

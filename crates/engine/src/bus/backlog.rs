@@ -212,7 +212,7 @@ impl Backlog {
 
     /// When something becomes due next, or earlier.
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
-        let due = self.timed().first().map(|(at, _)| *at);
+        let due = self.first_time();
         let expiry = self.table().next_expiry();
         let lock = self.sessions.next_lock_end();
         [due, expiry, lock].into_iter().flatten().min()
@@ -228,12 +228,12 @@ impl Backlog {
 
     /// Messages that a receiver has locked.
     pub(crate) fn locked_count(&self) -> u64 {
-        (self.timed().len() as u64).saturating_sub(self.scheduled_count)
+        self.timed_count().saturating_sub(self.scheduled_count)
     }
 
     /// The messages that can be received, including expired ones that were not removed yet.
     pub(crate) fn ready_count(&self) -> u64 {
-        let others = self.timed().len() as u64 + self.deferred_count;
+        let others = self.timed_count() + self.deferred_count;
         self.count().saturating_sub(others)
     }
 
@@ -273,7 +273,7 @@ impl Backlog {
 
     /// Whether a receiver holds something, or a message waits for its time: the queue is then in use.
     pub(crate) fn is_in_use(&self) -> bool {
-        self.timed().len() > 0 || self.sessions.next_lock_end().is_some()
+        self.timed_count() > 0 || self.sessions.next_lock_end().is_some()
     }
 
     pub(crate) fn messages(&self) -> impl Iterator<Item = Message<'_>> {

@@ -6,8 +6,8 @@
 //! Effects bring what the old message counted for, so applying one asks only whether the message is there. It never
 //! looks at the next number: in a replay, that may be newer than the run.
 //!
-//! Invariants: a message is in `timed` if and only if its state says so; it is in the table's order if and only if its
-//! profile says so.
+//! Invariants: a message is in `timed` if and only if its state says so, unless its record is on a page alone and the table
+//! knows it as far; it is in the table's order if and only if its profile says so.
 
 use std::ops::{Deref, DerefMut};
 
@@ -15,17 +15,35 @@ use super::Profile;
 use crate::effect::{Arrival, Bodies, Effect, Lease, NewBody, Standing, Was};
 use crate::shared::Waste;
 use crate::table::{
-    Leased, Live, MessageState, PagedRun, Record, Restoring, RunLength, SharedRuns, Side, Table,
-    Timed,
+    GroupRead, Leased, Live, MessageState, PagedRun, Record, Restoring, RunLength, SharedRuns,
+    Side, Table, Taken, Timed, TimedKey, is_timed,
 };
 use crate::vocabulary::{BodyMove, PageNumber, SequenceNumber, Timestamp};
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Backlog<P> {
     table: Table,
     timed: Timed,
     profile: P,
 }
+
+/// Which messages are in the order by time depends on what is in memory: those of the others are on pages.
+impl<P: PartialEq> PartialEq for Backlog<P> {
+    fn eq(&self, other: &Self) -> bool {
+        let has_all = |of: &Self, other: &Self| {
+            let mut times = of.timed.iter();
+            times.all(|key| other.timed.contains(key) || other.table.is_far(key.1))
+        };
+        self.table == other.table
+            && self.profile == other.profile
+            && self.timed.len() as u64 + self.table.far_count()
+                == other.timed.len() as u64 + other.table.far_count()
+            && has_all(self, other)
+            && has_all(other, self)
+    }
+}
+
+impl<P: Eq> Eq for Backlog<P> {}
 
 /// What the profile keeps reads as the backlog's own.
 impl<P> Deref for Backlog<P> {
@@ -212,7 +230,30 @@ impl<P: Profile> Backlog<P> {
         for (number, state, until) in run.told_states(length) {
             self.enter(number, Standing { state, until }, 0);
         }
+        // Their times are on the page alone.
+        for (number, state) in run.waiting_states(length) {
+            self.profile.enter(number, state, 0);
+        }
         true
+    }
+
+    /// Takes records that were read.
+    pub(super) fn take_read(&mut self, read: GroupRead, live: &mut Live) -> Taken {
+        let mut came = Vec::new();
+        let taken = self.table.take_read(read, &mut came, live);
+        came.into_iter().for_each(|key| self.timed.insert(key));
+        taken
+    }
+
+    /// Takes records of a run out of memory: see [`Table::evict`].
+    pub(super) fn evict(&mut self, run: u64, far_from: Timestamp, live: &mut Live) {
+        let left = self.table.evict(run, far_from, live);
+        self.leave_order(&left.unwrap_or_default());
+    }
+
+    /// Takes messages out of the order by time: their runs keep in mind that they wait.
+    pub(super) fn leave_order(&mut self, left: &[TimedKey]) {
+        left.iter().for_each(|key| self.timed.remove(key));
     }
 
     fn index_new(&mut self, number: SequenceNumber, record: &Record, more: (usize, Option<u32>)) {
@@ -406,9 +447,20 @@ impl<P: Profile> Backlog<P> {
         &mut self.timed
     }
 
-    /// Those that wait for a time, in that order.
+    /// Those that wait for a time, in that order: all that are due before [`Table::far_first`].
     pub(crate) fn timed(&self) -> &Timed {
         &self.timed
+    }
+
+    /// How many wait for a time.
+    pub(crate) fn timed_count(&self) -> u64 {
+        self.timed.len() as u64 + self.table.far_count()
+    }
+
+    /// When the first of them is due, or earlier.
+    pub(crate) fn first_time(&self) -> Option<Timestamp> {
+        let first = self.timed.first().map(|(at, _)| *at);
+        first.into_iter().chain(self.table.far_first()).min()
     }
 
     /// Whether there is a message of that number, expired or not.
@@ -434,14 +486,6 @@ impl<P: Profile> Backlog<P> {
     /// Leaves out the next `count` numbers.
     pub(crate) fn skip_numbers(&mut self, count: u64) {
         self.table.skip_numbers(count);
-    }
-}
-
-/// Whether a message of that state waits for a time.
-fn is_timed(state: MessageState) -> bool {
-    match state {
-        MessageState::Locked { .. } | MessageState::Scheduled => true,
-        MessageState::Ready | MessageState::Deferred => false,
     }
 }
 

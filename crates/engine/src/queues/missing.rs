@@ -1,11 +1,12 @@
 //! What of the queues is in memory.
 
 use super::{Backlog, Profile, Queue, Queues};
+use crate::catalogue::Catalogue;
 use crate::table::{
     Group, GroupRead, GroupToRead, Leaving, Live, Looked, Looking, Missing, Pressure, RunId, Seen,
     Slots, Swept, Taken,
 };
-use crate::vocabulary::{Incarnation, PageNumber, Place, SequenceNumber};
+use crate::vocabulary::{Incarnation, PageNumber, Place, SequenceNumber, Timestamp};
 
 /// A walk over messages that a decision is going to take, as far as they are in memory.
 ///
@@ -55,7 +56,7 @@ impl Walk {
     }
 
     /// Walks over messages, and asks for those that are not in memory. `is_taken` says whether the decision would take
-    /// one; `None` if it would end there.
+    /// one; `None` if it would end there. Returns whether it would take more than there are.
     pub(crate) fn ask<'a, P: Profile>(
         mut self,
         backlog: &Backlog<P>,
@@ -63,7 +64,7 @@ impl Walk {
         messages: impl Iterator<Item = Seen<'a>>,
         missing: &mut Missing,
         mut is_taken: impl FnMut(&Seen<'a>) -> Option<bool>,
-    ) {
+    ) -> bool {
         let mut messages = messages;
         while self.goes_on()
             && let Some(message) = messages.next()
@@ -77,9 +78,10 @@ impl Walk {
             } else if let Some(is_taken) = is_taken(&message) {
                 self.sees(is_taken);
             } else {
-                return;
+                return false;
             }
         }
+        self.goes_on()
     }
 }
 
@@ -87,6 +89,21 @@ impl<P: Profile> Backlog<P> {
     /// Asks for a message's record, if it is not in memory.
     pub(crate) fn ask(&self, entity: Incarnation, number: SequenceNumber, missing: &mut Missing) {
         self.table().ask(entity, number, missing);
+    }
+
+    /// Asks for messages whose times are on pages alone, if one of them may be due next. Returns whether it did.
+    pub(crate) fn ask_if_far_is_due(
+        &self,
+        entity: Incarnation,
+        now: Timestamp,
+        missing: &mut Missing,
+    ) -> bool {
+        let next = self.timed().first().map_or(now, |(at, _)| now.min(*at));
+        let is_due = self.table().far_first().is_some_and(|far| far <= next);
+        if is_due {
+            self.table().ask_far(entity, next, missing);
+        }
+        is_due
     }
 }
 
@@ -105,25 +122,32 @@ impl<Q: Queue> Queues<Q> {
     }
 
     /// Takes records that were read.
-    pub(crate) fn take_read(&mut self, read: GroupRead, live: &mut Live) -> Taken {
-        let Some(queue) = self.get_physical(&read.entity()) else {
+    pub(crate) fn take_read(&mut self, catalogue: &mut Catalogue, read: GroupRead) -> Taken {
+        let entity = read.entity();
+        let Some(queue) = self.get_physical(&entity) else {
             return Taken::Replaced;
         };
-        queue.backlog_mut().table_mut().take_read(read, live)
+        let taken = queue.backlog_mut().take_read(read, &mut catalogue.live);
+        // Messages that have entered the order by time may be due later than their run has said.
+        let deadline = queue.next_deadline();
+        catalogue.deadlines.note(entity, queue.deadline(), deadline);
+        taken
     }
 
     /// Takes records of a queue out of memory: see [`Table::sweep`](crate::table::Table::sweep).
     pub(crate) fn sweep(
         &mut self,
         entity: Incarnation,
-        (from, takes_all): (u64, bool),
+        (from, takes_all, far_from): (u64, bool, Timestamp),
         steps: &mut u32,
         may: impl Fn(u64, PageNumber, Leaving) -> bool,
         live: &mut Live,
     ) -> Option<Swept> {
         let queue = self.get_physical(&entity)?;
-        let table = queue.backlog_mut().table_mut();
-        let swept = table.sweep(from, takes_all, steps, may, live);
+        let backlog = queue.backlog_mut();
+        let table = backlog.table_mut();
+        let swept = table.sweep(from, (takes_all, far_from), steps, may, live);
+        backlog.leave_order(&swept.left);
         for run in &swept.outgrown {
             if let Some(queue) = self.get_mut(&entity) {
                 let table = queue.backlog_mut().table_mut();
@@ -168,6 +192,7 @@ impl<Q: Queue> Queues<Q> {
     /// Takes records out of memory, of each run that has them on a page and of which `is_evicted` says so.
     pub(crate) fn evict_if(
         &mut self,
+        far_from: Timestamp,
         live: &mut Live,
         is_evicted: &mut impl FnMut(RunId, PageNumber, Leaving) -> bool,
     ) {
@@ -176,11 +201,12 @@ impl<Q: Queue> Queues<Q> {
             let Some(queue) = self.get_physical(&entity) else {
                 continue;
             };
-            let table = queue.backlog_mut().table_mut();
-            let mut evicted: Vec<(u64, PageNumber, Leaving)> = table.evictable().collect();
+            let backlog = queue.backlog_mut();
+            let mut evicted: Vec<(u64, PageNumber, Leaving)> =
+                backlog.table().evictable().collect();
             evicted.retain(|(run, page, leaving)| is_evicted((entity, *run), *page, *leaving));
             for (run, ..) in evicted {
-                table.evict(run, live);
+                backlog.evict(run, far_from, live);
             }
         }
     }

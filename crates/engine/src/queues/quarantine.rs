@@ -10,6 +10,7 @@ impl<P: Profile> Backlog<P> {
     fn quarantine(&mut self, first: SequenceNumber, messages: Slots, live: &mut Live) {
         let numbers = numbers_of(first, messages);
         let aside = self.table_mut().quarantine(numbers, live);
+        // Those that were far are in no order.
         if !aside.not_ready.is_empty() {
             self.timed_mut().remove_all(&aside.not_ready);
         }

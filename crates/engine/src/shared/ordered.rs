@@ -66,6 +66,14 @@ impl<T: Ord + Copy> Ordered<T> {
         self.first.iter().chain(rest.flatten())
     }
 
+    /// Whether a value is there.
+    pub(crate) fn contains(&self, value: &T) -> bool {
+        let rest = self.rest.as_ref();
+        let found = rest.and_then(|rest| rest.blocks.range(..=value).next_back());
+        let block = found.map_or(&self.first, |(_, block)| block);
+        find(block, value).is_ok()
+    }
+
     /// The values above one, which need not be there.
     pub(crate) fn iter_after(&self, value: T) -> impl Iterator<Item = &T> {
         let rest = self.rest.as_ref();

@@ -106,6 +106,7 @@ impl StateSize {
 impl State {
     /// How large it is, in one walk over entities and accounts. `may_be_cold` says whether records may leave memory.
     pub fn size(&self, may_be_cold: bool) -> StateSize {
+        let waiting_bytes = self.catalogue.run_length.waiting_size_bytes_max();
         let (consumed, run_bytes) = match may_be_cold {
             true => (
                 PATCHED_SIZE_BYTES,
@@ -113,11 +114,14 @@ impl State {
             ),
             false => (CONSUMED_SIZE_BYTES, CONSUMED_RUN_SIZE_BYTES),
         };
+        let run_bytes = run_bytes + waiting_bytes;
+        let new_run_bytes = NEW_RUN_SIZE_BYTES + waiting_bytes;
         let size = (self.storage.values()).fold(StateSize::default(), |size, it| {
             let count = it.backlog.count();
             let runs = it.backlog.table().run_count();
             let consumed = count * consumed + runs * run_bytes;
-            size.add((entity_size_bytes(it), consumed), count, 0)
+            let pages = entity_size_bytes(it) + runs * waiting_bytes;
+            size.add((pages, consumed), count, 0)
         });
         let run_length = self.catalogue.run_length.as_u64();
         let (mut forwarded, mut new_runs) = (Forwarded::default(), 0);
@@ -128,14 +132,16 @@ impl State {
             // As many runs may begin in the queue of its dead letters.
             new_runs += runs;
             let consumed = (count + others) * PATCHED_SIZE_BYTES + runs * run_bytes;
-            size.add((queue_size_bytes(it, run_length), consumed), count, others)
+            let pages = queue_size_bytes(it, run_length) + runs * waiting_bytes;
+            size.add((pages, consumed), count, others)
         });
-        let new_bytes_max = new_runs * NEW_RUN_SIZE_BYTES + forwarded.size_bytes();
+        let new_bytes_max = new_runs * new_run_bytes + forwarded.size_bytes(new_run_bytes);
         StateSize {
             pages_bytes_max: self.with_the_rest(size.pages_bytes_max),
             consumed_bytes_max: size.consumed_bytes_max + new_bytes_max,
             new_bytes_max,
-            // A run that begins adds 512 to growth, and up to 768 to this; forwarded messages 640 more.
+            // A run that begins adds 512 to growth, and up to 768 to this; forwarded messages 640 more. What its directory
+            // says of messages that wait adds as much to both.
             consumed_share: 2 + forwarded.each_bytes().div_ceil(GROWTH_BYTES),
             ..size
         }
@@ -143,7 +149,8 @@ impl State {
 
     /// By how much the pages of this process's state have grown at most because of runs that have begun.
     pub fn begun_runs_bytes(&self) -> u64 {
-        self.catalogue.live.begun_runs() * RUN_SIZE_BYTES_MAX
+        let waiting_bytes = self.catalogue.run_length.waiting_size_bytes_max();
+        self.catalogue.live.begun_runs() * (RUN_SIZE_BYTES_MAX + waiting_bytes)
     }
 
     /// With what the partition itself takes.
@@ -212,8 +219,8 @@ impl Forwarded {
         }
     }
 
-    fn size_bytes(self) -> u64 {
-        self.messages * self.each_bytes() + self.runs * NEW_RUN_SIZE_BYTES
+    fn size_bytes(self, new_run_bytes: u64) -> u64 {
+        self.messages * self.each_bytes() + self.runs * new_run_bytes
     }
 }
 

@@ -4,7 +4,7 @@ use super::State;
 use crate::table::{
     Group, GroupRead, GroupToRead, Leaving, Resident, Run, RunId, Slots, Table, Taken,
 };
-use crate::vocabulary::{EntityName, Incarnation, PageNumber, Place, SequenceNumber};
+use crate::vocabulary::{EntityName, Incarnation, PageNumber, Place, SequenceNumber, Timestamp};
 
 impl State {
     /// Takes records of messages out of memory, of each run that has them on a page: `is_evicted` is asked as
@@ -12,10 +12,14 @@ impl State {
     ///
     /// The newest durable snapshot must name the page, and the next one must not be begun yet, unless records of the run
     /// are on pages alone already.
-    pub fn evict_if(&mut self, mut is_evicted: impl FnMut(RunId, PageNumber, Leaving) -> bool) {
+    pub fn evict_if(
+        &mut self,
+        far_from: Timestamp,
+        mut is_evicted: impl FnMut(RunId, PageNumber, Leaving) -> bool,
+    ) {
         let live = &mut self.catalogue.live;
-        self.storage.evict_if(live, &mut is_evicted);
-        self.bus.evict_if(live, &mut is_evicted);
+        self.storage.evict_if(far_from, live, &mut is_evicted);
+        self.bus.evict_if(far_from, live, &mut is_evicted);
     }
 
     /// How much of the messages is in memory.
@@ -79,11 +83,11 @@ impl State {
 
     /// Takes records that were read.
     pub fn take_read(&mut self, read: GroupRead) -> Taken {
-        let live = &mut self.catalogue.live;
+        let catalogue = &mut self.catalogue;
         if self.storage.contains_key(&read.entity()) {
-            self.storage.take_read(read, live)
+            self.storage.take_read(catalogue, read)
         } else {
-            self.bus.take_read(read, live)
+            self.bus.take_read(catalogue, read)
         }
     }
 }

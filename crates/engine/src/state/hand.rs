@@ -2,7 +2,7 @@
 
 use super::State;
 use crate::table::{Leaving, RunId};
-use crate::vocabulary::{Incarnation, PageNumber};
+use crate::vocabulary::{Incarnation, PageNumber, Timestamp};
 
 /// Where the hand is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,7 +65,8 @@ impl Hand {
 
 impl State {
     /// Takes records of messages out of memory that pages have, from where the hand is, in so many steps of 20 ns, or until
-    /// it has come round. `may` is asked with a run, its page, and what would leave.
+    /// it has come round. `may` is asked with a run, its page, and what would leave. Messages that are due after `far_from`
+    /// leave the order by time with their records.
     ///
     /// The newest durable snapshot must name the page, and the next one must not be begun yet, unless records of the run
     /// are on pages alone already.
@@ -73,6 +74,7 @@ impl State {
         &mut self,
         hand: &mut Hand,
         pass: Pass,
+        far_from: Timestamp,
         steps: u32,
         may: impl Fn(RunId, PageNumber, Leaving) -> bool,
     ) -> Evicted {
@@ -87,7 +89,7 @@ impl State {
             left = left.saturating_sub(ENTITY_STEPS);
             let may = |run, page, leaving| may((entity, run), page, leaving);
             let live = &mut self.catalogue.live;
-            let from = (hand.run, pass == Pass::All);
+            let from = (hand.run, pass == Pass::All, far_from);
             let swept = match self.storage.contains_key(&entity) {
                 true => self.storage.sweep(entity, from, &mut left, may, live),
                 false => self.bus.sweep(entity, from, &mut left, may, live),

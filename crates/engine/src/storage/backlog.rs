@@ -117,7 +117,7 @@ impl Backlog {
 
     /// How many messages are leased or delayed beyond the time that was last moved to.
     pub(crate) fn hidden_count(&self) -> u64 {
-        self.timed().hidden_count()
+        self.timed().hidden_count() + self.table().far_count()
     }
 
     /// The message of that number, expired or not.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::cold::{GroupRead, GroupToRead, Taken};
 use super::missing::{Group, Missing, Slots};
-use super::{CountUnit, Entry, Leaving, Live, Resident, Table};
+use super::{CountUnit, Entry, Leaving, Live, Resident, Table, TimedKey};
 use crate::vocabulary::{Incarnation, PageNumber, SequenceNumber, Timestamp};
 
 /// A message of a walk. `None` if its record is not in memory.
@@ -147,15 +147,22 @@ impl Table {
         })
     }
 
-    /// Takes records that were read.
-    pub(crate) fn take_read(&mut self, read: GroupRead, live: &mut Live) -> Taken {
-        let Some(run) = self.run_physical(read.group.run) else {
+    /// Takes records that were read. Adds to `came` the places of those that enter the order by time again.
+    pub(crate) fn take_read(
+        &mut self,
+        read: GroupRead,
+        came: &mut Vec<TimedKey>,
+        live: &mut Live,
+    ) -> Taken {
+        let index = read.group.run;
+        let Some(run) = self.run_physical(index) else {
             return Taken::Replaced;
         };
-        let before = run.resident();
-        let taken = run.add_copies(read);
-        let after = run.resident();
+        let (before, far_before) = (run.resident(), run.far_known());
+        let taken = run.add_copies(read, came);
+        let (after, far_after) = (run.resident(), run.far_known());
         self.recount_resident(before, after, live);
+        self.note_far(index, far_before, far_after);
         taken
     }
 
@@ -165,20 +172,24 @@ impl Table {
         *self.cold_count = *self.cold_count + after.cold_runs - before.cold_runs;
     }
 
-    /// Takes records of a run out of memory that its page has. Returns false if it has none, or if it would keep more
-    /// changes beside it than it may.
-    pub(crate) fn evict(&mut self, index: u64, live: &mut Live) -> bool {
-        let run = self.runs.get(index);
-        let Some((before, evicted)) = run.and_then(|run| Some((run.resident(), run.evicted()?)))
-        else {
-            return false;
-        };
-        let after = evicted.resident();
+    /// Takes records of a run out of memory that its page has. Returns the places of messages that are due after `far_from`
+    /// and leave the order by time; `None` if it has no page, or if it would keep more changes beside it than it may.
+    pub(crate) fn evict(
+        &mut self,
+        index: u64,
+        far_from: Timestamp,
+        live: &mut Live,
+    ) -> Option<Vec<TimedKey>> {
+        let run = self.runs.get(index)?;
+        let (before, far_before) = (run.resident(), run.far_known());
+        let (evicted, left) = run.evicted(far_from)?;
+        let (after, far_after) = (evicted.resident(), evicted.far_known());
         if let Some(run) = self.runs.get_physical(index) {
             *run = Arc::new(evicted);
         }
         self.recount_resident(before, after, live);
-        true
+        self.note_far(index, far_before, far_after);
+        Some(left)
     }
 
     /// The runs of which records may be taken out of memory, each with the page that would be their only one, and what they

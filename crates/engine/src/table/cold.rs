@@ -14,6 +14,7 @@
 use std::collections::BTreeMap;
 
 use super::bits::Bits;
+use super::far::{Far, Waiting};
 use super::length::RunLength;
 use super::missing::{Group, Slots};
 use super::page::Paged;
@@ -21,6 +22,7 @@ use super::patch::Patch;
 use super::record::{Leased, MessageState};
 use super::records::Records;
 use super::run::Run;
+use super::timed::TimedKey;
 use crate::vocabulary::{
     BodyLocation, BodyMove, Hint, Incarnation, PageNumber, SequenceNumber, Timestamp,
 };
@@ -29,6 +31,10 @@ use crate::vocabulary::{
 pub(super) struct Cold {
     /// Changes to records that are not in memory.
     pub(super) patches: BTreeMap<usize, Patch>,
+    /// What of its page is not ready. `None` if nothing was when the run became cold.
+    pub(super) waiting: Option<Box<Waiting>>,
+    /// Messages that are in no order by time although they wait for one.
+    pub(super) far: Option<Box<Far>>,
 }
 
 /// What became of records that were read.
@@ -84,6 +90,7 @@ impl Run {
 
     /// Notes that a message is gone.
     pub(super) fn note_gone(&mut self, slot: usize) {
+        self.forget_far(slot);
         if let Some(cold) = &mut self.cold {
             cold.patches.remove(&slot);
         } else if self.has_few() && !self.wants_page {
@@ -105,6 +112,7 @@ impl Run {
             return false;
         };
         patch.lease(leased);
+        self.forget_far(slot);
         if leased.state == MessageState::Ready {
             self.expires_last = self.expires_last.max(leased.until);
         }
@@ -184,13 +192,17 @@ impl Run {
         self.is_cold() || self.has_kept_page()
     }
 
-    /// The same run without the records of its page. `None` if it has no page, or if too many changed since.
-    pub(super) fn evicted(&self) -> Option<Self> {
+    /// The same run without the records of its page. `None` if it has no page, or if too many changed since. Messages that
+    /// are due after `far_from` leave the order by time; their places there are returned.
+    pub(super) fn evicted(&self, far_from: Timestamp) -> Option<(Self, Vec<TimedKey>)> {
         let (_, changed) = self.paged.page().filter(|_| self.can_be_cold())?;
-        let cold = match &self.cold {
+        let mut cold = match &self.cold {
             Some(cold) => Cold::clone(cold),
             None => Cold::default(),
         };
+        if self.records_here() == self.live_count {
+            cold.waiting = self.waiting().map(Box::new);
+        }
         let mut run = Self {
             records: Records::default(),
             sides: BTreeMap::new(),
@@ -212,15 +224,17 @@ impl Run {
                 }
             }
         }
-        Some(run)
+        let left = run.leave_order(self, far_from);
+        Some((run, left))
     }
 
-    /// Adds records of a group of a page: those that are wanted, and not in memory.
-    pub(super) fn add_copies(&mut self, read: GroupRead) -> Taken {
+    /// Adds records of a group of a page: those that are wanted, and not in memory. Adds to `came` the places of those that
+    /// enter the order by time again.
+    pub(super) fn add_copies(&mut self, read: GroupRead, came: &mut Vec<TimedKey>) -> Taken {
         if self.cold_page() != Some(read.page) {
             return Taken::Replaced;
         }
-        self.put_copies(read.messages);
+        self.put_copies(read.messages, came);
         if self.missing_in(read.group.index) & read.wanted != 0 {
             return Taken::Damaged;
         }
@@ -243,7 +257,7 @@ impl Run {
                 .is_some_and(|(_, changed)| self.live.without(&changed).is_empty())
     }
 
-    fn put_copies(&mut self, messages: Vec<Paged>) {
+    fn put_copies(&mut self, messages: Vec<Paged>, came: &mut Vec<TimedKey>) {
         for (slot, mut record, side) in messages {
             let mut side = side.map(|it| *it).unwrap_or_default();
             if !self.live.contains(slot) || self.records.get(slot).is_some() {
@@ -253,6 +267,9 @@ impl Run {
                 && let Some(patch) = cold.patches.remove(&slot)
             {
                 patch.lay_over(&mut record, &mut side);
+            }
+            if self.forget_far(slot) {
+                came.push((record.due_at, self.number(slot)));
             }
             self.records.put(slot, record, self.length);
             let side = self.without_first(slot, side);

@@ -21,6 +21,7 @@ mod bits;
 pub(crate) mod codec;
 mod cold;
 mod expiry;
+mod far;
 mod length;
 mod missing;
 mod page;
@@ -45,6 +46,8 @@ use kew_planted::{Bug, is_planted};
 pub use self::ahead::GroupAhead;
 pub(crate) use self::ask::Seen;
 pub use self::cold::{GroupRead, GroupToRead, Taken};
+use self::far::FarKnown;
+pub(crate) use self::far::is_timed;
 pub use self::length::RunLength;
 pub use self::missing::{Group, Missing, RunId, Slots};
 pub(crate) use self::page::Paged as PagedMessage;
@@ -68,7 +71,7 @@ pub use self::spread::{CountUnit, LIVE_OVERHEAD_BYTES};
 pub(crate) use self::spread::{Live, Spread};
 pub use self::sweep::Leaving;
 pub(crate) use self::sweep::Swept;
-pub(crate) use self::timed::Timed;
+pub(crate) use self::timed::{Timed, TimedKey};
 use crate::shared::{Chunk, SharedMap, Waste, own};
 use crate::vocabulary::{BodyLocation, BodyMove, Hint, SequenceNumber, Timestamp};
 
@@ -150,6 +153,10 @@ pub(crate) struct Table {
     borrowed_bytes: u64,
     /// How many runs are cold.
     cold_count: Hint<u64>,
+    /// Runs with messages that wait for a time that only their pages have, by when the first of these may be due.
+    far: Hint<BTreeSet<(Timestamp, u64)>>,
+    /// How many such messages there are.
+    far_count: Hint<u64>,
     /// How many records were copied because a snapshot had their runs.
     copied: Hint<u64>,
     /// Runs that ended as a whole, to be freed elsewhere.
@@ -169,6 +176,8 @@ impl Table {
             size_bytes: 0,
             borrowed_bytes: 0,
             cold_count: Hint::default(),
+            far: Hint::default(),
+            far_count: Hint::default(),
             copied: Hint::default(),
             waste: Hint::default(),
         }
@@ -301,9 +310,11 @@ impl Table {
             return false;
         };
         let (had_ready, patches) = (run.has_ready(), run.patch_count());
+        let far_before = run.far_known();
         let Some(was_here) = run.take(number) else {
             return false;
         };
+        let far_after = run.far_known();
         live.resident.records -= u64::from(was_here);
         live.resident.patches -= patches - run.patch_count();
         run.size_bytes = run.size_bytes.saturating_sub(size_bytes);
@@ -332,6 +343,7 @@ impl Table {
         }
         self.size_bytes = self.size_bytes.saturating_sub(size_bytes);
         self.borrowed_bytes = self.borrowed_bytes.saturating_sub(borrowed_bytes);
+        self.recount_far(index, far_before, far_after, live);
         if is_lost {
             self.expire_if_lost(number);
         }
@@ -352,9 +364,11 @@ impl Table {
             return false;
         };
         let (had_ready, patches) = (run.has_ready(), run.patch_count());
+        let far_before = run.far_known();
         if !run.lease(number, leased) {
             return false;
         }
+        let far_after = run.far_known();
         live.resident.patches += run.patch_count() - patches;
         run.set_ready(number, is_ready);
         let has_ready = run.has_ready();
@@ -367,6 +381,7 @@ impl Table {
             }
             (true, true) | (false, false) => {}
         }
+        self.recount_far(index, far_before, far_after, live);
         true
     }
 
@@ -504,6 +519,7 @@ impl Table {
             self.ready.remove(&index);
             *self.cold_count -= u64::from(run.is_cold());
             live.resident.take(run.resident());
+            self.note_far(index, run.far_known(), FarKnown::default());
             self.expiries.remove(&(*run.expires_first, index));
             self.count -= run.count();
             self.size_bytes = self.size_bytes.saturating_sub(run.size_bytes);
@@ -649,6 +665,11 @@ impl Table {
                 .all(|index| self.runs.get(*index).is_some())
         );
         assert_eq!(*self.expiries, expiries);
+        let far = self.runs.iter();
+        let far = far.filter_map(|(index, run)| Some((run.far_first()?, index)));
+        assert_eq!(*self.far, far.collect());
+        let far = self.runs.iter().map(|(_, run)| run.far_count());
+        assert_eq!(*self.far_count, far.sum::<u64>());
     }
 }
 

@@ -53,14 +53,16 @@ impl Table {
             let Some(run) = self.run_mut(index).filter(|run| run.contains(number)) else {
                 continue;
             };
-            let before = run.resident();
+            let (before, far_before) = (run.resident(), run.far_known());
             let had_ready = run.has_ready();
             if !run.is_ready(number) {
                 aside.not_ready.insert(number);
             }
             aside.states.extend(run.set_aside(number));
             let (after, has_ready) = (run.resident(), run.has_ready());
+            let far_after = run.far_known();
             self.recount_resident(before, after, live);
+            self.note_far(index, far_before, far_after);
             if had_ready && !has_ready {
                 self.ready.remove(&index);
             }
@@ -220,7 +222,7 @@ impl Run {
     fn state_here(&self, slot: usize) -> Option<MessageState> {
         match self.records.get(slot) {
             Some(record) => Some(record.state),
-            None => self.patch_state(slot),
+            None => self.patch_state(slot).or_else(|| self.waiting_state(slot)),
         }
     }
 

@@ -11,6 +11,8 @@ pub struct Resident {
     pub patches: u64,
     /// The messages that were set aside, because their records are lost. They are in no memory.
     pub quarantined: u64,
+    /// The messages that wait for a time that only their pages have.
+    pub far: u64,
 }
 
 /// What a record takes in memory, with its share of what lies around it.
@@ -39,6 +41,7 @@ impl Resident {
         self.cold_runs += other.cold_runs;
         self.patches += other.patches;
         self.quarantined += other.quarantined;
+        self.far += other.far;
     }
 
     pub(super) fn take(&mut self, other: Self) {
@@ -46,5 +49,6 @@ impl Resident {
         self.cold_runs -= other.cold_runs;
         self.patches -= other.patches;
         self.quarantined -= other.quarantined;
+        self.far -= other.far;
     }
 }

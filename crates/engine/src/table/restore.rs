@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::cold::Cold;
+use super::far::FarKnown;
 use super::record::size_bytes;
 use super::{Live, MessageState, PagedRun, Record, Run, RunLength, Side, Table};
 use crate::vocabulary::{Hint, PageNumber, SequenceNumber, Timestamp};
@@ -54,6 +55,7 @@ impl Table {
         live.add_all(&run.spread);
         live.resident.add(run.resident());
         *self.cold_count += u64::from(run.is_cold());
+        self.note_far(index, FarKnown::default(), run.far_known());
         self.count += run.count();
         // A directory may say anything, and nothing else does.
         self.size_bytes = self.size_bytes.saturating_add(run.size_bytes);
@@ -100,7 +102,8 @@ impl Table {
         let after = run.resident();
         self.recount_resident(before, after, live);
         if room == Room::Used {
-            self.evict(index, live);
+            // Its messages stay in the order by time: a start does not know which times are far.
+            self.evict(index, Timestamp::NEVER, live);
         }
         !has_too_many || room == Room::Used
     }
@@ -191,10 +194,15 @@ impl Run {
         is_in_order: impl Fn(MessageState) -> bool,
     ) -> Self {
         let live = paged.live();
-        let patches = paged.patches().clone();
+        let waiting = paged.waiting();
+        let cold = Cold {
+            patches: paged.patches().clone(),
+            waiting: waiting.map(Box::new),
+            far: waiting.and_then(|it| it.far()),
+        };
         let mut run = Self {
             live,
-            ready: live,
+            ready: live.without(&paged.untold()),
             live_count: live.count() as u64,
             size_bytes: paged.size_bytes,
             borrowed_bytes: paged.borrowed_bytes,
@@ -203,7 +211,7 @@ impl Run {
             expires_last: paged.expires_last,
             enqueued_first: paged.enqueued_first.unwrap_or(Timestamp::ZERO),
             quarantined: paged.quarantined().map(|it| Box::new(*it)),
-            cold: Some(Box::new(Cold { patches })),
+            cold: Some(Box::new(cold)),
             ..Self::new(length, paged.index)
         };
         for (number, state, _) in paged.told_states(length) {

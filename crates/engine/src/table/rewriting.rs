@@ -147,8 +147,7 @@ impl Run {
         Resident {
             records,
             patches,
-            cold_runs: 0,
-            quarantined: 0,
+            ..Resident::default()
         }
     }
 

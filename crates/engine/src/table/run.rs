@@ -170,6 +170,7 @@ impl Run {
             cold_runs: u64::from(self.is_cold()),
             patches: self.patch_count(),
             quarantined: self.quarantined_count(),
+            far: self.far_count(),
         }
     }
 

@@ -1,10 +1,13 @@
 //! Takes records of a table's runs out of memory, a piece at a time.
 
-use super::{Live, Run, Table};
-use crate::vocabulary::PageNumber;
+use super::{Live, Run, Table, TimedKey};
+use crate::vocabulary::{PageNumber, Timestamp};
 
 /// What it takes to evict a run, in steps of 20 ns.
 const EVICTION_STEPS: u32 = 100;
+
+/// And for each message that may leave the order by time.
+const TIMED_STEPS: u32 = 8;
 
 /// What a piece came to.
 #[derive(Debug)]
@@ -15,6 +18,8 @@ pub(crate) struct Swept {
     pub(crate) next: Option<u64>,
     /// Cold runs of which all that is left is in memory and has changed: they are to leave their pages.
     pub(crate) outgrown: Vec<u64>,
+    /// The places of messages that leave the order by time, because they are due much later.
+    pub(crate) left: Vec<TimedKey>,
 }
 
 /// What is to leave, if it may.
@@ -40,11 +45,12 @@ impl Leaving {
 
 impl Table {
     /// Takes records out of memory that pages have, from a run on. Spares the first run with messages that can be received
-    /// in the order of their numbers, and the last run, unless it `takes_all`.
+    /// in the order of their numbers, and the last run, unless it `takes_all`. Messages that are due after `far_from` leave
+    /// the order by time.
     pub(crate) fn sweep(
         &mut self,
         from: u64,
-        takes_all: bool,
+        (takes_all, far_from): (bool, Timestamp),
         steps: &mut u32,
         may: impl Fn(u64, PageNumber, Leaving) -> bool,
         live: &mut Live,
@@ -72,18 +78,21 @@ impl Table {
                 && let Some(page) = run.page_to_evict()
                 && may(index, page, Leaving::of(run))
             {
-                *steps = steps.saturating_sub(EVICTION_STEPS);
+                let steps_of = EVICTION_STEPS + TIMED_STEPS * run.not_ready_count();
+                *steps = steps.saturating_sub(steps_of);
                 chosen.push(index);
             }
         }
         let evicted = chosen.len() as u64;
+        let mut left = Vec::new();
         for index in chosen {
-            self.evict(index, live);
+            left.extend(self.evict(index, far_from, live).unwrap_or_default());
         }
         Swept {
             evicted,
             next,
             outgrown,
+            left,
         }
     }
 

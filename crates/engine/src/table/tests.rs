@@ -137,7 +137,7 @@ impl Pair {
         for (group, wanted) in std::mem::take(&mut missing.groups) {
             let read = self.pages.read(&self.table.to_read(group, wanted).unwrap());
             let run_before = self.records_at();
-            let taken = self.table.take_read(read, &mut self.live);
+            let taken = self.table.take_read(read, &mut Vec::new(), &mut self.live);
             assert_eq!(taken, Taken::InMemory);
             assert_eq!(self.records_at(), run_before);
         }
@@ -239,7 +239,9 @@ impl Pair {
         for run in evictable {
             nth += 1;
             if !nth.is_multiple_of(3) {
-                assert!(self.table.evict(run, &mut self.live));
+                let far_from = Timestamp::from_ms(50 * (nth % 4));
+                let left = self.table.evict(run, far_from, &mut self.live);
+                assert!(left.is_some());
             }
         }
         assert_eq!(self.records_at(), before);

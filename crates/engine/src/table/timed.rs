@@ -13,13 +13,14 @@ use crate::vocabulary::{SequenceNumber, Timestamp};
 /// Above the number of any message.
 const LAST: u64 = (1 << SequenceNumber::BITS) - 1;
 
-type Key = (Timestamp, SequenceNumber);
+/// When a message is due, and its number.
+pub(crate) type TimedKey = (Timestamp, SequenceNumber);
 
 #[derive(Debug)]
 pub(crate) struct Timed {
-    keys: Ordered<Key>,
+    keys: Ordered<TimedKey>,
     /// Every message up to here was passed, and `shown` of them are still in the set.
-    passed: Key,
+    passed: TimedKey,
     shown: u64,
 }
 
@@ -40,13 +41,13 @@ impl Timed {
         }
     }
 
-    pub(crate) fn insert(&mut self, key: Key) {
+    pub(crate) fn insert(&mut self, key: TimedKey) {
         if self.keys.insert(key) && key <= self.passed {
             self.shown += 1;
         }
     }
 
-    pub(crate) fn remove(&mut self, key: &Key) {
+    pub(crate) fn remove(&mut self, key: &TimedKey) {
         if self.keys.remove(key) && *key <= self.passed {
             self.shown -= 1;
         }
@@ -55,7 +56,7 @@ impl Timed {
     /// Removes messages whose times are not known. Walks over all.
     pub(crate) fn remove_all(&mut self, numbers: &BTreeSet<SequenceNumber>) {
         let keys = self.iter().filter(|(_, number)| numbers.contains(number));
-        let keys: Vec<Key> = keys.copied().collect();
+        let keys: Vec<TimedKey> = keys.copied().collect();
         keys.iter().for_each(|key| self.remove(key));
     }
 
@@ -63,11 +64,15 @@ impl Timed {
         self.keys.len()
     }
 
-    pub(crate) fn first(&self) -> Option<&Key> {
+    pub(crate) fn contains(&self, key: &TimedKey) -> bool {
+        self.keys.contains(key)
+    }
+
+    pub(crate) fn first(&self) -> Option<&TimedKey> {
         self.keys.first()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Key> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &TimedKey> {
         self.keys.iter()
     }
 
@@ -103,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    fn key(at: u64, number: u64) -> Key {
+    fn key(at: u64, number: u64) -> TimedKey {
         (Timestamp::from_ms(at), SequenceNumber::new(number))
     }
 

@@ -185,6 +185,7 @@ impl Setting {
             replays_beside: false,
             resident_limit: ResidentLimit::of(self.is_cold.then_some(0)),
             memory_slack_bytes: 0,
+            far_ms: 0,
             scrub_bytes_per_second: 1,
             format: Arc::new(Numbered),
             copies_at_once: self.copies_at_once.unwrap_or(usual.copies_at_once),

@@ -15,6 +15,18 @@ pub(super) fn locks_passed_over() -> Hook {
         for run in &mut directory.runs {
             run.ready.clone_from(&run.live);
             run.flags &= HAS_PAGE;
+            run.waiting = None;
+        }
+    })
+}
+
+/// A run says that the messages of its page that wait are due much later than they are.
+pub(super) fn far_told_late() -> Hook {
+    altered(|directory| {
+        for run in &mut directory.runs {
+            if let Some(waiting) = &mut run.waiting {
+                waiting.first = waiting.first.saturating_mul(2);
+            }
         }
     })
 }
@@ -96,6 +108,9 @@ impl SnapshotContent for Altered {
 /// What the flags of a run say: it has a page.
 const HAS_PAGE: u8 = 1;
 
+/// It says what of the page waits for a time.
+const HAS_WAITING: u8 = 8;
+
 /// A directory page, taken apart.
 struct Directory {
     /// The version, the entity, the length of runs and the unit.
@@ -114,6 +129,15 @@ struct Run {
     ready: Vec<u8>,
     /// Sizes, times, and where bodies lie.
     rest: Vec<u8>,
+    waiting: Option<Waiting>,
+}
+
+/// What waits for a time.
+struct Waiting {
+    /// Which messages, and which of them are scheduled.
+    bits: Vec<u8>,
+    /// When the first one is due.
+    first: u64,
 }
 
 impl Directory {
@@ -152,6 +176,10 @@ impl Directory {
             for part in [&run.live, &run.ready, &run.rest] {
                 out.extend_from_slice(part);
             }
+            if let Some(waiting) = &run.waiting {
+                out.extend_from_slice(&waiting.bits);
+                put_varint(&mut out, waiting.first);
+            }
         }
         let mut patches = Vec::new();
         for (run, slot, patch) in &self.patches {
@@ -175,13 +203,30 @@ impl Run {
         varints(left, 5)?;
         let units = varint(left)?;
         varints(left, 2 * units)?;
+        let rest = before(from, left);
+        let waiting = match flags & HAS_WAITING {
+            0 => None,
+            _ => Some(Waiting::read(left)?),
+        };
         Some(Self {
             index,
             flags,
             live,
             ready,
-            rest: before(from, left),
+            rest,
+            waiting,
         })
+    }
+}
+
+impl Waiting {
+    fn read(left: &mut &[u8]) -> Option<Self> {
+        let from = *left;
+        bits(left)?;
+        bits(left)?;
+        let bits = before(from, left);
+        let first = varint(left)?;
+        Some(Self { bits, first })
     }
 }
 

@@ -136,7 +136,8 @@ pub const OF_MEMBERS: [Planted; 6] = [
 ];
 
 /// The bugs of bus queues.
-pub const OF_BUS: [Planted; 45] = [
+pub const OF_BUS: [Planted; 46] = [
+    Planted::seams("FarToldLate", directories::far_told_late),
     Planted::seams(
         "BusChangedSessionKeepsPage",
         pages::changed_session_keeps_page,

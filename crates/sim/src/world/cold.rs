@@ -42,7 +42,8 @@ impl World {
     /// Takes records out of memory, from time to time: of each run, or of none.
     pub(super) fn take_out_of_memory(&mut self) {
         let per_mille = self.swarm.cold_per_mille;
-        let is_cold = self.life.partition.state().may_be_cold();
+        let resident = self.life.partition.state().resident();
+        let is_cold = resident.cold_runs > 0;
         // Nothing but a limit takes them out, or a start with one, and there are no storage queues.
         if per_mille == 0
             && self.swarm.queues == 0
@@ -50,6 +51,9 @@ impl World {
             && let Some(bus) = &mut self.bus
         {
             bus.checker.note("records were on pages alone");
+            if resident.far > 0 {
+                bus.checker.note("times were on pages alone");
+            }
         }
         if per_mille == 0 || !self.cold.happens(per_mille) {
             return;

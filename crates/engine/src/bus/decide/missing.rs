@@ -202,6 +202,9 @@ impl Turn<'_> {
             }
             return;
         }
+        if backlog.ask_if_far_is_due(entity, now, missing) {
+            return;
+        }
         let timed = backlog.timed().iter();
         let mut due = timed.take_while(|(at, _)| at.has_passed(now)).peekable();
         if due.peek().is_some() {

@@ -62,11 +62,17 @@ impl Turn<'_> {
         };
         let fresh = backlog.table().ready_seen(now);
         Walk::for_count(count).ask(backlog, entity, fresh, missing, is_there);
+        let far_from = backlog.table().far_first();
         let shown = backlog.timed().iter();
-        let shown = shown.take_while(|(due_at, _)| due_at.has_passed(now));
+        let shown = shown.take_while(|(due_at, _)| {
+            due_at.has_passed(now) && far_from.is_none_or(|far| *due_at < far)
+        });
         let shown = shown.filter_map(|(_, number)| backlog.table().seen(*number));
         let walk = Walk::for_count(count).scattered();
-        walk.ask(backlog, entity, shown, missing, is_there);
+        let wants_more = walk.ask(backlog, entity, shown, missing, is_there);
+        if wants_more && far_from.is_some_and(|far| far.has_passed(now)) {
+            backlog.table().ask_far(entity, now, missing);
+        }
     }
 
     fn ask_named(&self, queue: &EntityName, message: Token, missing: &mut Missing) {

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::bits::Bits;
+use super::super::far::Waiting;
 use super::super::length::SLOTS_MAX;
 use super::super::paged::RecordsAt;
 use super::super::patch::Patch;
@@ -107,6 +108,10 @@ const HAS_SPECIAL: u8 = 2;
 /// A run with messages that were set aside: their bits follow.
 const HAS_QUARANTINED: u8 = 4;
 
+/// A run whose page has messages that cannot be received in the order of their numbers: which of them wait for a time
+/// follows, behind all else.
+const HAS_WAITING: u8 = 8;
+
 fn put_run(out: &mut Vec<u8>, run: &Run) {
     let has_page = match run.records_at() {
         RecordsAt::Directory => 0,
@@ -117,7 +122,10 @@ fn put_run(out: &mut Vec<u8>, run: &Run) {
         Some(_) => HAS_QUARANTINED,
         None => 0,
     };
-    out.push(has_page | has_special | has_quarantined);
+    // Its page is read in any case if there is something special.
+    let waiting = run.waiting().filter(|_| !run.has_special);
+    let has_waiting = if waiting.is_some() { HAS_WAITING } else { 0 };
+    out.push(has_page | has_special | has_quarantined | has_waiting);
     put_bits(out, &run.live);
     put_bits(out, &run.ready);
     if let Some(quarantined) = &run.quarantined {
@@ -129,6 +137,9 @@ fn put_run(out: &mut Vec<u8>, run: &Run) {
     put_time(out, run.enqueued_first);
     put_varint(out, run.borrowed_bytes);
     run.spread.put(out);
+    if let Some(waiting) = waiting {
+        waiting.put(out);
+    }
 }
 
 /// Puts the records of a run that are on no page of it. Those that have a patch are.
@@ -152,7 +163,7 @@ fn to_page<'a>(run: &Run, entry: Entry<'a>) -> ToPage<'a> {
 }
 
 /// Which words have bits, then these.
-fn put_bits(out: &mut Vec<u8>, bits: &Bits) {
+pub(in crate::table) fn put_bits(out: &mut Vec<u8>, bits: &Bits) {
     let words = bits.words();
     let mut kinds = [0_u8; 4];
     for (index, word) in words.iter().enumerate() {
@@ -170,7 +181,7 @@ fn put_bits(out: &mut Vec<u8>, bits: &Bits) {
     some.for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
 }
 
-fn bits(r: &mut Reader<'_>) -> Result<Bits, DecodeError> {
+pub(in crate::table) fn bits(r: &mut Reader<'_>) -> Result<Bits, DecodeError> {
     let kinds: [u8; 4] = r.array()?;
     let mut bits = Bits::default();
     for (index, word) in bits.words_mut().iter_mut().enumerate() {
@@ -248,7 +259,7 @@ fn run(r: &mut Reader<'_>, length: RunLength, version: u8) -> Result<PagedRun, D
     let known = if is_first_version {
         HAS_PAGE
     } else {
-        HAS_PAGE | HAS_SPECIAL | HAS_QUARANTINED
+        HAS_PAGE | HAS_SPECIAL | HAS_QUARANTINED | HAS_WAITING
     };
     let flags = r.u8()?;
     if flags & !known != 0 {
@@ -272,6 +283,10 @@ fn run(r: &mut Reader<'_>, length: RunLength, version: u8) -> Result<PagedRun, D
         false => (Some(time(r)?), r.varint()?),
     };
     let spread = Spread::read(r)?;
+    let waiting = match flags & HAS_WAITING {
+        0 => None,
+        _ => Some(Waiting::read(r, &live)?),
+    };
     let most = taken.count() as u64 * MESSAGE_SIZE_BYTES_MAX;
     let is_possible = |size_bytes: u64| size_bytes <= most;
     if ![Some(size_bytes), Some(borrowed_bytes), spread.size_bytes()]
@@ -293,6 +308,7 @@ fn run(r: &mut Reader<'_>, length: RunLength, version: u8) -> Result<PagedRun, D
         has_page: flags & HAS_PAGE != 0,
         has_special: is_first_version || flags & HAS_SPECIAL != 0,
         quarantined,
+        waiting,
         patches: BTreeMap::new(),
         here: Vec::new(),
     })

@@ -5,6 +5,7 @@ use std::iter::Peekable;
 
 use super::super::RunLength;
 use super::super::bits::Bits;
+use super::super::far::Waiting;
 use super::super::patch::Patch;
 use super::super::record::{MessageState, Record, Side};
 use super::super::spread::Spread;
@@ -31,6 +32,8 @@ pub(crate) struct PagedRun {
     pub(in crate::table) has_special: bool,
     /// The slots of messages that were set aside, if there are any.
     pub(super) quarantined: Option<Bits>,
+    /// What the bits do not say of the states of messages that are as its page has them.
+    pub(super) waiting: Option<Waiting>,
     /// Changes to records of its page, by slot.
     pub(super) patches: BTreeMap<usize, Patch>,
     /// The records that are here.
@@ -89,7 +92,7 @@ impl PagedRun {
     }
 
     /// Whether a restore needs nothing that is on its page: all messages there can be received in the order of their
-    /// numbers, and are in no other order. One with more changes than may lie beside the page of a run in memory gets
+    /// numbers, or the run says which of them wait, and none is in another order. One with more changes than may lie beside the page of a run in memory gets
     /// another page: so these changes do not stay in memory, and in its directory, for as long as it has messages. But its page
     /// may be damaged if messages of it were set aside.
     pub(crate) fn is_plain(&self, length: RunLength) -> bool {
@@ -97,11 +100,29 @@ impl PagedRun {
         let changes = self.here.len() + self.patches.len();
         is_known
             && (changes <= length.changes_max() || self.quarantined.is_some())
-            && self
-                .live
-                .without(&self.ready)
-                .without(&self.told())
-                .is_empty()
+            && (self.waiting.is_some() || self.untold().is_empty())
+    }
+
+    /// The slots of messages whose states are told neither by their bits nor here.
+    pub(in crate::table) fn untold(&self) -> Bits {
+        self.live.without(&self.ready).without(&self.told())
+    }
+
+    /// What is said of these.
+    pub(in crate::table) fn waiting(&self) -> Option<Waiting> {
+        self.waiting.map(|it| it.of(&self.untold()))
+    }
+
+    /// The states of these.
+    pub(crate) fn waiting_states(
+        &self,
+        length: RunLength,
+    ) -> impl Iterator<Item = (SequenceNumber, MessageState)> {
+        let first = length.first_of(self.index);
+        let untold = self.untold();
+        let states = self.waiting.into_iter();
+        let states = states.flat_map(move |it| it.states(&untold).collect::<Vec<_>>());
+        states.map(move |(slot, state)| (SequenceNumber::new(first + slot as u64), state))
     }
 
     /// Whether this version would write it in the same form.

@@ -131,7 +131,7 @@ impl PageMap {
                 wanted,
                 page,
             });
-            let taken = warmed.add_copies(read);
+            let taken = warmed.add_copies(read, &mut Vec::new());
             // After the last one it may not be cold any more.
             assert_ne!(taken, Taken::Damaged);
         }

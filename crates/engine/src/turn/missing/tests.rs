@@ -219,7 +219,7 @@ impl Cold {
 
     fn evict(&mut self) {
         let before = records_at(&self.deciding);
-        self.deciding.evict_if(|_, _, _| true);
+        self.deciding.evict_if(Timestamp::ZERO, |_, _, _| true);
         assert_eq!(records_at(&self.deciding), before);
     }
 
@@ -240,7 +240,7 @@ impl Cold {
                 if nth.is_multiple_of(2) {
                     self.pages.write(&self.applying);
                 }
-                self.applying.evict_if(|_, _, _| {
+                self.applying.evict_if(Timestamp::ZERO, |_, _, _| {
                     nth += 1;
                     !nth.is_multiple_of(3)
                 });

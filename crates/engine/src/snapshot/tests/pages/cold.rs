@@ -10,7 +10,7 @@ use crate::table::{Group, GroupRead, Missing, Resident, Slots, Taken};
 
 impl Queue {
     pub(super) fn evict(&mut self) {
-        self.state.evict_if(|_, _, _| true);
+        self.state.evict_if(Timestamp::ZERO, |_, _, _| true);
     }
 
     /// Reads these messages, if they are not in memory.
@@ -136,7 +136,13 @@ fn a_run_leaves_its_page_while_a_snapshot_is_gathered() {
     queue.read(100..1000);
     assert_eq!(queue.resident(), (999, 1), "a read changes no page");
     let state = &mut queue.state;
-    state.evict(&mut Hand::default(), Pass::All, u32::MAX, |_, _, _| true);
+    state.evict(
+        &mut Hand::default(),
+        Pass::All,
+        Timestamp::ZERO,
+        u32::MAX,
+        |_, _, _| true,
+    );
     assert_eq!(queue.resident(), (999, 0));
     let snapshot = queue.state.gather(u64::MAX).unwrap();
     assert_eq!(queue.store.publish(snapshot, false), [HEADS, DIRECTORY]);

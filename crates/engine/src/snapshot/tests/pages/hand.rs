@@ -13,10 +13,13 @@ use crate::table::Leaving;
 fn round(queue: &mut Queue, hand: &mut Hand, pass: Pass, steps: u32) -> Vec<(u64, u64)> {
     let asked = RefCell::new(Vec::new());
     for _ in 0..100 {
-        let evicted = queue.state.evict(hand, pass, steps, |(entity, run), _, _| {
-            asked.borrow_mut().push((entity.as_u64(), run));
-            true
-        });
+        let evicted =
+            queue
+                .state
+                .evict(hand, pass, Timestamp::ZERO, steps, |(entity, run), _, _| {
+                    asked.borrow_mut().push((entity.as_u64(), run));
+                    true
+                });
         if evicted.is_round {
             return asked.into_inner();
         }
@@ -108,7 +111,9 @@ fn a_run_of_which_all_has_changed_gets_another_page() {
     assert_eq!(queue.resident(), (199, 5));
     // Not while the disk is full, or while a snapshot names its page.
     let may = |_, _, leaving| leaving != Leaving::Page;
-    queue.state.evict(&mut hand, Pass::All, u32::MAX, may);
+    queue
+        .state
+        .evict(&mut hand, Pass::All, Timestamp::ZERO, u32::MAX, may);
     assert_eq!(queue.resident(), (199, 5));
     let left = round(&mut queue, &mut hand, Pass::All, 0);
     assert_eq!(left, [(ENTITY, 0)]);
@@ -146,12 +151,16 @@ fn it_goes_on_where_it_was_and_comes_to_both_services() {
     let mut hand = Hand::default();
     let taken = |queue: &mut Queue, hand: &mut Hand| {
         let asked = RefCell::new(Vec::new());
-        queue
-            .state
-            .evict(hand, Pass::All, 0, |(entity, run), _, _| {
+        queue.state.evict(
+            hand,
+            Pass::All,
+            Timestamp::ZERO,
+            0,
+            |(entity, run), _, _| {
                 asked.borrow_mut().push((entity.as_u64(), run));
                 true
-            });
+            },
+        );
         asked.into_inner()
     };
     assert_eq!(taken(&mut queue, &mut hand), [(ENTITY, 0)]);

@@ -25,7 +25,13 @@ impl Queue {
     /// The hand goes round once. Returns of how many runs it has taken records.
     fn sweep(&mut self) -> u64 {
         let (state, mut hand) = (&mut self.state, Hand::default());
-        let swept = state.evict(&mut hand, Pass::All, u32::MAX, |_, _, _| true);
+        let swept = state.evict(
+            &mut hand,
+            Pass::All,
+            Timestamp::ZERO,
+            u32::MAX,
+            |_, _, _| true,
+        );
         swept.runs
     }
 
@@ -132,13 +138,19 @@ fn plain_runs_come_up_cold() {
 #[test]
 fn what_a_replay_changes_on_cold_runs_is_kept() {
     let changes: [fn(&mut Queue); 6] = [
-        |it| it.lease((5..900).step_by(30)),
         // Their effects say what the messages came with: none of those that another change is about.
-        |it| it.delete((1..2000).step_by(7).filter(|number| number % 97 != 3)),
+        |it| it.lease((5..900).step_by(30).filter(|number| number % 97 != 3)),
+        |it| {
+            it.delete(
+                (2..2000)
+                    .step_by(7)
+                    .filter(|it| it % 97 != 3 && it % 30 != 5 && it % 3 != 1),
+            )
+        },
         |it| it.update((100..3000).step_by(97)),
         |it| it.put(3000..3200),
         |it| it.move_bodies((2000..2100).filter(|number| number % 97 != 3)),
-        |it| it.lease((40..1500).step_by(3)),
+        |it| it.lease((40..1500).step_by(3).filter(|number| number % 97 != 3)),
     ];
     for first in 0..changes.len() {
         let (mut cold, mut hot) = (paged(), paged());
@@ -158,30 +170,65 @@ fn what_a_replay_changes_on_cold_runs_is_kept() {
     }
 }
 
-/// What is locked waits for a time, and only its page says when.
+impl Queue {
+    /// How many messages are in the order by time, and how many wait for a time that only their pages have; and when the
+    /// first of all may be due.
+    fn waiting(&self) -> (usize, u64, Option<u64>) {
+        let backlog = &self.state.storage[&Incarnation::new(ENTITY)].backlog;
+        let first = backlog.first_time();
+        let counts = (backlog.timed().len(), backlog.table().far_count());
+        (counts.0, counts.1, first.map(Timestamp::as_ms))
+    }
+}
+
+/// What is locked waits for a time. Only its page says when, and the directory when the first one is due.
 #[test]
-fn pages_with_locks_are_read() {
+fn pages_with_locks_are_passed_over() {
     let mut queue = paged();
     queue.lease(1100..1200);
+    assert_eq!(queue.waiting(), (100, 0, Some(90_000)));
     assert_eq!(queue.snapshot(), [HEADS, DIRECTORY, RUN]);
-    assert_eq!(queue.restart(ROOM), 2);
-    assert_eq!(queue.resident(), (1024, 2));
-    assert_eq!(queue.restart(0), 2);
-    assert_eq!(queue.resident(), (0, 3), "it leaves memory at once");
-    let timed = queue.state.storage[&Incarnation::new(ENTITY)]
-        .backlog
-        .timed();
-    assert_eq!(timed.len(), 100);
+    assert_eq!(queue.restart(ROOM), 3);
+    assert_eq!(queue.resident(), (0, 3));
+    assert_eq!(queue.waiting(), (0, 100, Some(90_000)));
+    assert_eq!(queue.snapshot(), [], "what it tells is as it was");
+    // Those that end, or are locked again, do not wait any more for what their page says.
+    queue.lease(1100..1120);
+    assert_eq!(queue.waiting(), (20, 80, Some(90_000)));
+    queue.delete(1150..1160);
+    assert_eq!(queue.waiting(), (20, 70, Some(90_000)));
+    assert_eq!(queue.snapshot(), [HEADS, DIRECTORY]);
+    assert_eq!(queue.restart(0), 3);
+    assert_eq!(queue.waiting(), (20, 70, Some(90_000)));
+    // They enter the order as they are read.
+    queue.read(1120..1130);
+    assert_eq!(queue.waiting(), (30, 60, Some(90_000)));
+    queue.read(1..3000);
+    assert_eq!(queue.waiting(), (90, 0, Some(90_000)));
     // Few locks lie in the directory.
     let mut queue = paged();
     queue.lease(1100..1120);
     assert_eq!(queue.snapshot(), [HEADS, DIRECTORY]);
     assert_eq!(queue.restart(ROOM), 3);
     assert_eq!(queue.resident(), (20, 3));
-    let timed = queue.state.storage[&Incarnation::new(ENTITY)]
-        .backlog
-        .timed();
-    assert_eq!(timed.len(), 20);
+    assert_eq!(queue.waiting(), (20, 0, Some(90_000)));
+}
+
+/// Messages leave the order by time with their records if they are due later than that.
+#[test]
+fn what_is_due_soon_stays_in_the_order() {
+    let mut queue = paged();
+    queue.update(1100..1200);
+    queue.snapshot();
+    for (far_from, far, first) in [(81_149, 50, 81_100), (82_000, 0, 81_100), (0, 100, 81_100)] {
+        let far_from = Timestamp::from_ms(far_from);
+        queue.state.evict_if(far_from, |_, _, _| true);
+        let near = 100 - usize::try_from(far).unwrap();
+        assert_eq!(queue.waiting(), (near, far, Some(first)));
+        assert_eq!(queue.state, queue.store.restored());
+        queue.read(1..3000);
+        assert_eq!(queue.waiting(), (100, 0, Some(first)));
+    }
 }
 
 /// More changed than may lie beside the page of a run in memory. What is on the page must not be changed a second time.
@@ -207,8 +254,8 @@ fn a_run_with_many_patches_is_read() {
     assert_eq!(queue.restart(ROOM), 2);
     assert_eq!(queue.resident(), (1024, 2));
     assert_eq!(queue.snapshot(), [DIRECTORY, RUN]);
-    // That page has locks, so it is read again. But nothing has to stay.
-    assert_eq!(queue.restart(0), 2);
+    // Of the locks on that page its directory tells enough.
+    assert_eq!(queue.restart(0), 3);
     assert_eq!(queue.resident(), (0, 3));
 }
 
@@ -350,7 +397,7 @@ fn pages_behind_a_directory_of_version_1_are_read() {
 #[test]
 fn a_page_that_is_needed_cannot_be_passed_over() {
     let mut queue = paged();
-    queue.lease(1..100);
+    queue.overlay(1..100);
     queue.snapshot();
     let mut state = State::new();
     for part in &queue.store.parts {
