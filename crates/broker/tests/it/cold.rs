@@ -334,6 +334,15 @@ pub(crate) fn damage_all_pages(storage: &FaultyStorage) {
 }
 
 /// Nothing is set aside while a file is missing, which may come back.
+/// Every file of pages goes.
+pub(crate) fn lose_all_pages(storage: &FaultyStorage) {
+    for (name, _) in storage.files() {
+        if name.starts_with("pages-") {
+            storage.lose_file(&name);
+        }
+    }
+}
+
 pub(crate) fn lose_second_copies(storage: &FaultyStorage) {
     for (name, _) in storage.files() {
         let number = name.strip_prefix("pages-");

@@ -36,6 +36,11 @@ fn far(driver: &Driver) -> u64 {
 
 /// A queue of Service Bus whose messages are scheduled, on a disk after a kill.
 pub(crate) fn scheduled() -> FaultyStorage {
+    scheduled_after(COUNT, due_seconds)
+}
+
+/// The same, each after so many seconds.
+fn scheduled_after(count: u64, seconds: impl Fn(u64) -> u64) -> FaultyStorage {
     let mut driver = Driver::with(FaultyStorage::new(), unlimited());
     driver.ask(bus::create()).unwrap();
     let message = |number: &u64| BusMessage {
@@ -43,9 +48,9 @@ pub(crate) fn scheduled() -> FaultyStorage {
         message_id: None,
         session: None,
         time_to_live_ms: None,
-        scheduled_at: Some(driver.now.plus_seconds(due_seconds(*number))),
+        scheduled_at: Some(driver.now.plus_seconds(seconds(*number))),
     };
-    let messages: Vec<BusMessage> = (0..COUNT).collect::<Vec<_>>().iter().map(message).collect();
+    let messages: Vec<BusMessage> = (0..count).collect::<Vec<_>>().iter().map(message).collect();
     for messages in messages.chunks(100) {
         let (queue, messages) = (bus::orders(), messages.to_vec());
         driver
@@ -158,4 +163,34 @@ fn delayed_messages_are_received_in_the_order_in_which_they_show() {
     driver.now = began.plus_seconds(500_000 + COUNT + 60);
     let (_, bodies) = received(driver.ask(receive(32)));
     assert_eq!(bodies, expected.by_ref().take(32).collect::<Vec<_>>());
+}
+
+/// Messages that are all due at once are read as they become ready, and not all before the first one.
+#[test]
+fn messages_of_the_same_time_are_read_as_they_are_due() {
+    let count = 9000;
+    let mut driver = Driver::with(scheduled_after(count, |_| 500_000), few_records());
+    driver.now = driver.now.plus_seconds(500_000);
+    let (ready, scheduled) = counts(&mut driver);
+    assert!(ready > 0 && scheduled > 0, "{ready} of them are ready");
+    // Of nine runs four were read.
+    assert!(far(&driver) > count / 2, "{} are far", far(&driver));
+    settle(&mut driver);
+    assert_eq!(counts(&mut driver), (count, 0));
+}
+
+/// A group of a page has a time of its own: what is due later is not read, and holds nothing back if it cannot be.
+#[test]
+fn a_group_is_read_when_one_of_it_is_due() {
+    let is_later = |number: u64| (383..511).contains(&number);
+    let after = |number| if is_later(number) { 600_000 } else { 500_000 };
+    let mut driver = Driver::with(scheduled_after(COUNT, after), few_records());
+    let began = driver.now;
+    driver.now = began.plus_seconds(500_000);
+    settle(&mut driver);
+    assert_eq!(counts(&mut driver), (COUNT - 128, 128));
+    assert_eq!(far(&driver), 128);
+    driver.now = began.plus_seconds(600_000);
+    settle(&mut driver);
+    assert_eq!(counts(&mut driver), (COUNT, 0));
 }

@@ -286,7 +286,6 @@ fn a_bus_queue_serves_all_others() {
     assert_same(&again, &driver);
 }
 
-/// A purge of an operator comes in parts.
 /// What the page has of schedules is lost, but the directory says that they were scheduled. The others become due.
 #[test]
 fn lost_schedules_hold_back_no_others() {
@@ -306,6 +305,7 @@ fn lost_schedules_hold_back_no_others() {
     assert_same(&again, &driver);
 }
 
+/// A purge of an operator comes in parts.
 #[test]
 fn a_purge_in_parts_ends_them() {
     let mut driver = damaged_orders(5000, None);

@@ -447,7 +447,7 @@ impl<P: Profile> Backlog<P> {
         &mut self.timed
     }
 
-    /// Those that wait for a time, in that order: all that are due before [`Table::far_first`].
+    /// Those that wait for a time, in that order: all that come before [`Table::far_first`].
     pub(crate) fn timed(&self) -> &Timed {
         &self.timed
     }
@@ -460,7 +460,8 @@ impl<P: Profile> Backlog<P> {
     /// When the first of them is due, or earlier.
     pub(crate) fn first_time(&self) -> Option<Timestamp> {
         let first = self.timed.first().map(|(at, _)| *at);
-        first.into_iter().chain(self.table.far_first()).min()
+        let far = self.table.far_first().map(|(at, _)| at);
+        first.into_iter().chain(far).min()
     }
 
     /// Whether there is a message of that number, expired or not.

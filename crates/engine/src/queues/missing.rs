@@ -98,7 +98,8 @@ impl<P: Profile> Backlog<P> {
         now: Timestamp,
         missing: &mut Missing,
     ) -> bool {
-        let next = self.timed().first().map_or(now, |(at, _)| now.min(*at));
+        let first = self.timed().first().map(|key| self.table().far_key(*key));
+        let next = first.map_or((now, u64::MAX), |first| first.min((now, u64::MAX)));
         let is_due = self.table().far_first().is_some_and(|far| far <= next);
         if is_due {
             self.table().ask_far(entity, next, missing);

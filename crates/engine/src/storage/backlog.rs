@@ -115,9 +115,11 @@ impl Backlog {
             .take_while(move |(number, _)| number.as_u64() < until)
     }
 
-    /// How many messages are leased or delayed beyond the time that was last moved to.
+    /// How many messages are leased or delayed beyond the time that was last moved to. Of those that are far, a group counts
+    /// as a whole by when the first one may be due: a receive finds out.
     pub(crate) fn hidden_count(&self) -> u64 {
-        self.timed().hidden_count() + self.table().far_count()
+        let (passed, hidden) = (self.timed().passed_at(), self.timed().hidden_count());
+        hidden + self.table().far_count_after(passed)
     }
 
     /// The message of that number, expired or not.

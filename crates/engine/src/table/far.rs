@@ -1,14 +1,14 @@
 //! Messages that wait for a time (the end of a lease, a lock or a schedule) and whose records are on a page alone.
 //!
 //! A message whose record is in memory is in the backlog's order by time. One that waits for long leaves that order with
-//! its record: its run keeps a bit for it, and a time before which none of these messages is due. Once that has come, all
-//! of them are read, and enter the order again.
+//! its record: its run keeps a bit for it, and for each group of its page a time before which none of these messages is
+//! due. Once that has come, those of the group are read, and enter the order again.
 //!
 //! A directory page says which messages of a run's page wait, so that a start need not read it.
 
 use super::bits::Bits;
 use super::length::RunLength;
-use super::missing::Missing;
+use super::missing::{Group, Missing, Slots};
 use super::page::directory::{bits, put_bits};
 use super::paged::RecordsAt;
 use super::record::{MessageState, Record};
@@ -21,13 +21,22 @@ use crate::vocabulary::{Incarnation, SequenceNumber, Timestamp};
 /// How many runs are read at once whose messages may be due.
 const RUNS_AT_ONCE: usize = 4;
 
+/// The most groups of a run.
+const GROUPS_MAX: usize = 8;
+
+/// For each group of a run, a time before which none of its messages is due.
+type Firsts = [Timestamp; GROUPS_MAX];
+
 /// Messages that are in no order by time.
 #[derive(Clone, Debug)]
 pub(in crate::table) struct Far {
     slots: Bits,
-    /// None of them is due earlier.
-    first: Timestamp,
+    /// `NEVER` for a group that has none.
+    firsts: Firsts,
 }
+
+/// No message of a run is due earlier, and none of that run has a lower number. It compares with others as their messages do.
+pub(crate) type FarKey = (Timestamp, u64);
 
 /// What of a run's page cannot be received in the order of its number, and is as the page has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,15 +45,81 @@ pub(in crate::table) struct Waiting {
     timed: Bits,
     /// Of these, the scheduled ones. The others are locked, or leased.
     scheduled: Bits,
-    /// None of them is due earlier.
-    first: Timestamp,
+    firsts: Firsts,
 }
 
 impl RunLength {
-    /// The most that a directory page says of the messages of a run that wait: two sets of bits, and a time.
+    /// The most that a directory page says of the messages of a run that wait: two sets of bits, and times.
     pub(crate) fn waiting_size_bytes_max(self) -> u64 {
         let words = self.as_u64().div_ceil(64);
-        2 * (4 + 8 * words) + 10
+        2 * (4 + 8 * words) + 10 * self.groups().len() as u64
+    }
+
+    fn group_of_slot(self, slot: usize) -> usize {
+        slot / self.slots_per_group()
+    }
+
+    /// Those of some slots that are in a group.
+    fn slots_in(self, group: usize, slots: &Bits) -> impl Iterator<Item = usize> {
+        let (from, count) = (group * self.slots_per_group(), self.slots_per_group());
+        slots
+            .iter_from(from)
+            .take_while(move |slot| slot - from < count)
+    }
+
+    /// The groups that have some of the slots.
+    fn groups_with(self, slots: &Bits) -> impl Iterator<Item = usize> {
+        let has_some = move |group: &usize| self.slots_in(*group, slots).next().is_some();
+        self.groups().filter(has_some)
+    }
+}
+
+/// Notes that a message of a group is due at that time.
+fn lower(firsts: &mut Firsts, group: usize, at: Timestamp) {
+    if let Some(first) = firsts.get_mut(group) {
+        *first = at.min(*first);
+    }
+}
+
+/// Those of some groups.
+fn only(firsts: &Firsts, groups: impl Iterator<Item = usize>) -> Firsts {
+    let mut only = [Timestamp::NEVER; GROUPS_MAX];
+    for group in groups {
+        if let (Some(to), Some(first)) = (only.get_mut(group), firsts.get(group)) {
+            *to = *first;
+        }
+    }
+    only
+}
+
+impl Far {
+    fn new() -> Self {
+        Self {
+            slots: Bits::default(),
+            firsts: [Timestamp::NEVER; GROUPS_MAX],
+        }
+    }
+
+    fn add(&mut self, slot: usize, at: Timestamp, length: RunLength) {
+        self.slots.insert(slot);
+        lower(&mut self.firsts, length.group_of_slot(slot), at);
+    }
+
+    /// Returns whether it was one of them.
+    fn remove(&mut self, slot: usize, length: RunLength) -> bool {
+        let was_far = self.slots.remove(slot);
+        let group = length.group_of_slot(slot);
+        if was_far
+            && length.slots_in(group, &self.slots).next().is_none()
+            && let Some(first) = self.firsts.get_mut(group)
+        {
+            *first = Timestamp::NEVER;
+        }
+        was_far
+    }
+
+    fn first(&self) -> Timestamp {
+        self.firsts.iter().min().copied().unwrap_or_default()
     }
 }
 
@@ -53,11 +128,11 @@ impl Waiting {
         Self {
             timed: Bits::default(),
             scheduled: Bits::default(),
-            first: Timestamp::NEVER,
+            firsts: [Timestamp::NEVER; GROUPS_MAX],
         }
     }
 
-    fn add(&mut self, slot: usize, record: &Record) {
+    fn add(&mut self, slot: usize, record: &Record, length: RunLength) {
         match record.state {
             MessageState::Ready | MessageState::Deferred => return,
             MessageState::Locked { .. } => {}
@@ -66,15 +141,27 @@ impl Waiting {
             }
         }
         self.timed.insert(slot);
-        self.first = self.first.min(record.due_at);
+        lower(&mut self.firsts, length.group_of_slot(slot), record.due_at);
     }
 
     /// What it says of some of the slots.
-    pub(in crate::table) fn of(&self, slots: &Bits) -> Self {
+    pub(in crate::table) fn of(&self, slots: &Bits, length: RunLength) -> Self {
+        let timed = self.timed.and(slots);
         Self {
-            timed: self.timed.and(slots),
+            timed,
             scheduled: self.scheduled.and(slots),
-            first: self.first,
+            firsts: only(&self.firsts, length.groups_with(&timed)),
+        }
+    }
+
+    /// Raises the times of groups whose messages that wait are all known.
+    fn raise(&mut self, untold: &Bits, known: &Far, length: RunLength) {
+        let unknown = self.timed.and(untold).without(&known.slots);
+        for group in length.groups() {
+            let is_known = length.slots_in(group, &unknown).next().is_none();
+            if is_known && let Some(first) = self.firsts.get_mut(group) {
+                *first = known.firsts.get(group).copied().unwrap_or_default();
+            }
         }
     }
 
@@ -96,28 +183,38 @@ impl Waiting {
 
     /// Its messages that wait for a time, none of which is in an order.
     pub(in crate::table) fn far(&self) -> Option<Box<Far>> {
-        let (slots, first) = (self.timed, self.first);
-        (!slots.is_empty()).then(|| Box::new(Far { slots, first }))
+        let (slots, firsts) = (self.timed, self.firsts);
+        (!slots.is_empty()).then(|| Box::new(Far { slots, firsts }))
     }
 
-    pub(in crate::table) fn put(&self, out: &mut Vec<u8>) {
+    /// Both sets of bits, then the time of each group that has messages which wait for one.
+    pub(in crate::table) fn put(&self, out: &mut Vec<u8>, length: RunLength) {
         put_bits(out, &self.timed);
         put_bits(out, &self.scheduled);
-        put_time(out, self.first);
+        for group in length.groups_with(&self.timed) {
+            put_time(out, self.firsts.get(group).copied().unwrap_or_default());
+        }
     }
 
-    /// Reads it, of a run with these messages.
-    pub(in crate::table) fn read(r: &mut Reader<'_>, live: &Bits) -> Result<Self, DecodeError> {
-        let (timed, scheduled, first) = (bits(r)?, bits(r)?, time(r)?);
-        let is_within = timed.without(live).is_empty() && scheduled.without(&timed).is_empty();
-        match is_within {
-            true => Ok(Self {
-                timed,
-                scheduled,
-                first,
-            }),
-            false => Err(r.error("waiting messages that are not those of a run")),
+    /// Reads it, of a run whose messages are these, if they are not ready.
+    pub(in crate::table) fn read(
+        r: &mut Reader<'_>,
+        not_ready: &Bits,
+        length: RunLength,
+    ) -> Result<Self, DecodeError> {
+        let (timed, scheduled) = (bits(r)?, bits(r)?);
+        if !timed.without(not_ready).is_empty() || !scheduled.without(&timed).is_empty() {
+            return Err(r.error("waiting messages that are not those of a run"));
         }
+        let mut firsts = [Timestamp::NEVER; GROUPS_MAX];
+        for group in length.groups_with(&timed) {
+            lower(&mut firsts, group, time(r)?);
+        }
+        Ok(Self {
+            timed,
+            scheduled,
+            firsts,
+        })
     }
 }
 
@@ -134,9 +231,22 @@ impl Table {
         *self.far_count
     }
 
-    /// None of them is due earlier.
-    pub(crate) fn far_first(&self) -> Option<Timestamp> {
-        self.far.first().map(|(at, _)| *at)
+    /// How many of them are due later than that, as far as that is known without their pages. Takes a step for each run of
+    /// the others.
+    pub(crate) fn far_count_after(&self, at: Timestamp) -> u64 {
+        let due = self.far.iter().take_while(|(first, _)| *first <= at);
+        let runs = due.filter_map(|(_, run)| self.run(*run));
+        self.far_count() - runs.map(|run| run.far_count_until(at)).sum::<u64>()
+    }
+
+    /// What none of them comes before.
+    pub(crate) fn far_first(&self) -> Option<FarKey> {
+        self.far.first().copied()
+    }
+
+    /// Where a message that is due at that time comes among them: before it, all of them are known that come before it.
+    pub(crate) fn far_key(&self, (at, number): TimedKey) -> FarKey {
+        (at, self.length.run_of(number.as_u64()))
     }
 
     /// Whether a message is one of them.
@@ -145,12 +255,12 @@ impl Table {
         run.is_some_and(|run| run.is_far(number))
     }
 
-    /// Asks for those of some runs that may be due at that time.
-    pub(crate) fn ask_far(&self, entity: Incarnation, at: Timestamp, missing: &mut Missing) {
-        let due = self.far.iter().take_while(|(first, _)| *first <= at);
-        let runs = due.filter_map(|(_, run)| self.run(*run)).take(RUNS_AT_ONCE);
-        for number in runs.flat_map(Run::far_numbers) {
-            self.ask(entity, number, missing);
+    /// Asks for those that may come before one that is due, or at its place: the groups of some runs.
+    pub(crate) fn ask_far(&self, entity: Incarnation, due: FarKey, missing: &mut Missing) {
+        let runs = self.far.iter().take_while(|first| **first <= due);
+        let runs = runs.filter_map(|(_, run)| self.run(*run));
+        for run in runs.take(RUNS_AT_ONCE) {
+            run.ask_far(entity, due.0, missing);
         }
     }
 
@@ -203,7 +313,7 @@ impl Run {
 
     /// None of them is due earlier.
     pub(crate) fn far_first(&self) -> Option<Timestamp> {
-        self.far().map(|far| far.first)
+        self.far().map(Far::first)
     }
 
     /// Whether a message is one of them.
@@ -212,11 +322,30 @@ impl Run {
         self.far().is_some_and(|far| far.slots.contains(slot))
     }
 
-    /// Their numbers.
-    pub(super) fn far_numbers(&self) -> impl Iterator<Item = SequenceNumber> {
-        let far = self.far().into_iter();
-        let slots = far.flat_map(|far| far.slots.iter_from(0));
-        slots.map(|slot| self.number(slot))
+    /// How many are in groups in which one may be due at that time.
+    fn far_count_until(&self, at: Timestamp) -> u64 {
+        let Some(far) = self.far() else {
+            return 0;
+        };
+        let firsts = far.firsts.iter().enumerate();
+        let due = firsts.filter(|(_, first)| **first <= at);
+        due.map(|(group, _)| self.length.slots_in(group, &far.slots).count() as u64)
+            .sum()
+    }
+
+    /// Asks for those of the groups in which one may be due at that time.
+    fn ask_far(&self, entity: Incarnation, at: Timestamp, missing: &mut Missing) {
+        let Some(far) = self.far() else {
+            return;
+        };
+        let firsts = far.firsts.iter().enumerate();
+        for (index, _) in firsts.filter(|(_, first)| **first <= at) {
+            let first = index * self.length.slots_per_group();
+            let slots = self.length.slots_in(index, &far.slots);
+            let wanted = slots.fold(0, |all: Slots, slot| all | 1 << (slot - first));
+            let run = self.index();
+            missing.add(Group { entity, run, index }, wanted);
+        }
     }
 
     fn far(&self) -> Option<&Far> {
@@ -231,7 +360,7 @@ impl Run {
         let Some(far) = &mut cold.far else {
             return false;
         };
-        let was_far = far.slots.remove(slot);
+        let was_far = far.remove(slot, self.length);
         if far.slots.is_empty() {
             cold.far = None;
         }
@@ -245,20 +374,32 @@ impl Run {
         let Some(cold) = &mut self.cold else {
             return keys;
         };
-        let (mut slots, mut first) = match cold.far.take() {
-            Some(far) => (far.slots, far.first),
-            None => (Bits::default(), Timestamp::NEVER),
+        let mut far = match cold.far.take() {
+            Some(far) => *far,
+            None => Far::new(),
         };
+        // What its page has is known better than before, where all of it was in memory or is far.
+        let mut known = far.clone();
         for slot in self.live.without(&self.ready).iter_from(0) {
             let record = before.records.get(slot);
             let left = record.filter(|_| self.records.get(slot).is_none());
-            if let Some(record) = left.filter(|it| is_timed(it.state) && it.due_at > far_from) {
-                slots.insert(slot);
-                first = first.min(record.due_at);
-                keys.push((record.due_at, before.number(slot)));
+            if let Some(record) = left.filter(|it| is_timed(it.state)) {
+                known.add(slot, record.due_at, self.length);
+                if record.due_at > far_from {
+                    far.add(slot, record.due_at, self.length);
+                    keys.push((record.due_at, before.number(slot)));
+                }
             }
         }
-        cold.far = (!slots.is_empty()).then(|| Box::new(Far { slots, first }));
+        cold.far = (!far.slots.is_empty()).then(|| Box::new(far));
+        let changed = self.paged.page().map(|(_, changed)| changed);
+        let untold = self.untold(&changed.unwrap_or_default());
+        let length = self.length;
+        if let Some(cold) = &mut self.cold
+            && let Some(waiting) = &mut cold.waiting
+        {
+            waiting.raise(&untold, &known, length);
+        }
         keys
     }
 
@@ -299,12 +440,12 @@ impl Run {
         if let Some(known) = self.cold.as_ref().and_then(|cold| cold.waiting.as_ref())
             && self.records_here() < self.live_count()
         {
-            return Some(known.of(&untold));
+            return Some(known.of(&untold, self.length));
         }
         let mut waiting = Waiting::new();
         for slot in untold.iter_from(0) {
             if let Some(record) = self.records.get(slot) {
-                waiting.add(slot, record);
+                waiting.add(slot, record, self.length);
             }
         }
         Some(waiting)

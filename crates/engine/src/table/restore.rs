@@ -194,7 +194,7 @@ impl Run {
         is_in_order: impl Fn(MessageState) -> bool,
     ) -> Self {
         let live = paged.live();
-        let waiting = paged.waiting();
+        let waiting = paged.waiting(length);
         let cold = Cold {
             patches: paged.patches().clone(),
             waiting: waiting.map(Box::new),

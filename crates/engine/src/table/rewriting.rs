@@ -159,6 +159,7 @@ impl Run {
     /// Takes a run off its page, all of whose records are in memory: the next snapshot has another place for them. Under
     /// pressure that is a page, unless there are very few.
     pub(super) fn leave_page(&mut self, pressure: Pressure) {
+        debug_assert_eq!(self.far_count(), 0, "all is in memory, and in the orders");
         self.cold = None;
         self.paged.forget();
         self.wants_page =

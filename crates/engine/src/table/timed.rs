@@ -96,6 +96,11 @@ impl Timed {
         true
     }
 
+    /// The time of the last ones that were passed.
+    pub(crate) fn passed_at(&self) -> Timestamp {
+        self.passed.0
+    }
+
     /// How many messages lie beyond the passed ones.
     pub(crate) fn hidden_count(&self) -> u64 {
         self.keys.len() as u64 - self.shown

@@ -1,5 +1,7 @@
 //! A directory page says something else of its runs. A start that passes over the pages of runs has nothing else.
 
+use std::collections::BTreeSet;
+
 use kew_log::{PageContent, PageNumber, PlannedSnapshot, SnapshotContent};
 use kew_planted::{Hook, Seam};
 
@@ -25,7 +27,10 @@ pub(super) fn far_told_late() -> Hook {
     altered(|directory| {
         for run in &mut directory.runs {
             if let Some(waiting) = &mut run.waiting {
-                waiting.first = waiting.first.saturating_mul(2);
+                waiting
+                    .firsts
+                    .iter_mut()
+                    .for_each(|at| *at = at.saturating_mul(2));
             }
         }
     })
@@ -136,8 +141,8 @@ struct Run {
 struct Waiting {
     /// Which messages, and which of them are scheduled.
     bits: Vec<u8>,
-    /// When the first one is due.
-    first: u64,
+    /// When the first one of each group is due that has any.
+    firsts: Vec<u64>,
 }
 
 impl Directory {
@@ -145,10 +150,12 @@ impl Directory {
         let mut left = bytes;
         let version = take(&mut left, 1)?;
         (version == [VERSION]).then_some(())?;
-        varints(&mut left, 3)?;
+        varints(&mut left, 1)?;
+        let length = varint(&mut left)?;
+        varints(&mut left, 1)?;
         let head = before(bytes, left);
         let count = varint(&mut left)?;
-        let runs = (0..count).map(|_| Run::read(&mut left));
+        let runs = (0..count).map(|_| Run::read(&mut left, length));
         let runs = runs.collect::<Option<_>>()?;
         let size = usize::try_from(varint(&mut left)?).ok()?;
         let mut of_patches = take(&mut left, size)?;
@@ -178,7 +185,10 @@ impl Directory {
             }
             if let Some(waiting) = &run.waiting {
                 out.extend_from_slice(&waiting.bits);
-                put_varint(&mut out, waiting.first);
+                waiting
+                    .firsts
+                    .iter()
+                    .for_each(|at| put_varint(&mut out, *at));
             }
         }
         let mut patches = Vec::new();
@@ -195,7 +205,7 @@ impl Directory {
 }
 
 impl Run {
-    fn read(left: &mut &[u8]) -> Option<Self> {
+    fn read(left: &mut &[u8], length: u64) -> Option<Self> {
         let index = varint(left)?;
         let flags = *take(left, 1)?.first()?;
         let (live, ready) = (bits(left)?, bits(left)?);
@@ -206,7 +216,7 @@ impl Run {
         let rest = before(from, left);
         let waiting = match flags & HAS_WAITING {
             0 => None,
-            _ => Some(Waiting::read(left)?),
+            _ => Some(Waiting::read(left, length)?),
         };
         Some(Self {
             index,
@@ -220,14 +230,38 @@ impl Run {
 }
 
 impl Waiting {
-    fn read(left: &mut &[u8]) -> Option<Self> {
+    fn read(left: &mut &[u8], length: u64) -> Option<Self> {
         let from = *left;
-        bits(left)?;
+        let timed = bits(left)?;
         bits(left)?;
         let bits = before(from, left);
-        let first = varint(left)?;
-        Some(Self { bits, first })
+        let count = groups_with(&timed, length);
+        let firsts = (0..count).map(|_| varint(left));
+        let firsts = firsts.collect::<Option<_>>()?;
+        Some(Self { bits, firsts })
     }
+}
+
+/// How many of the groups of a run have a bit: eight, or groups of two.
+fn groups_with(bits: &[u8], length: u64) -> usize {
+    let mut words = bits.get(4..).unwrap_or_default().chunks(8);
+    let kinds = bits.iter().take(4);
+    let kinds = kinds.flat_map(|byte| [0, 2, 4, 6].map(|shift| byte >> shift & 3));
+    let words = kinds.map(|kind| match kind {
+        0 => 0,
+        1 => u64::MAX,
+        _ => {
+            let word = words.next().unwrap_or_default().try_into();
+            u64::from_le_bytes(word.unwrap_or_default())
+        }
+    });
+    let group_length = (length / 8).max(2);
+    let slots = (0..).zip(words).flat_map(|(index, word)| {
+        let here = (0..64).filter(move |bit| word >> bit & 1 != 0);
+        here.map(move |bit: u64| 64 * index + bit)
+    });
+    let groups: BTreeSet<u64> = slots.map(|slot| slot / group_length).collect();
+    groups.len()
 }
 
 /// A kind of two bits for each word, then the words of the third kind.

@@ -64,14 +64,15 @@ impl Turn<'_> {
         Walk::for_count(count).ask(backlog, entity, fresh, missing, is_there);
         let far_from = backlog.table().far_first();
         let shown = backlog.timed().iter();
-        let shown = shown.take_while(|(due_at, _)| {
-            due_at.has_passed(now) && far_from.is_none_or(|far| *due_at < far)
+        let shown = shown.take_while(|key| {
+            let place = backlog.table().far_key(**key);
+            key.0.has_passed(now) && far_from.is_none_or(|far| place < far)
         });
         let shown = shown.filter_map(|(_, number)| backlog.table().seen(*number));
         let walk = Walk::for_count(count).scattered();
         let wants_more = walk.ask(backlog, entity, shown, missing, is_there);
-        if wants_more && far_from.is_some_and(|far| far.has_passed(now)) {
-            backlog.table().ask_far(entity, now, missing);
+        if wants_more {
+            backlog.table().ask_far(entity, (now, u64::MAX), missing);
         }
     }
 

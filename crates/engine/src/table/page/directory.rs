@@ -138,7 +138,7 @@ fn put_run(out: &mut Vec<u8>, run: &Run) {
     put_varint(out, run.borrowed_bytes);
     run.spread.put(out);
     if let Some(waiting) = waiting {
-        waiting.put(out);
+        waiting.put(out, run.length());
     }
 }
 
@@ -265,6 +265,10 @@ fn run(r: &mut Reader<'_>, length: RunLength, version: u8) -> Result<PagedRun, D
     if flags & !known != 0 {
         return Err(r.error("flags of a run that are not known"));
     }
+    let is_alone = flags & HAS_PAGE != 0 && flags & HAS_SPECIAL == 0;
+    if flags & HAS_WAITING != 0 && !is_alone {
+        return Err(r.error("waiting messages of a run that says nothing of them"));
+    }
     let (live, ready) = (bits(r)?, bits(r)?);
     let quarantined = match flags & HAS_QUARANTINED {
         0 => None,
@@ -285,7 +289,7 @@ fn run(r: &mut Reader<'_>, length: RunLength, version: u8) -> Result<PagedRun, D
     let spread = Spread::read(r)?;
     let waiting = match flags & HAS_WAITING {
         0 => None,
-        _ => Some(Waiting::read(r, &live)?),
+        _ => Some(Waiting::read(r, &live.without(&ready), length)?),
     };
     let most = taken.count() as u64 * MESSAGE_SIZE_BYTES_MAX;
     let is_possible = |size_bytes: u64| size_bytes <= most;

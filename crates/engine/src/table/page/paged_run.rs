@@ -109,8 +109,8 @@ impl PagedRun {
     }
 
     /// What is said of these.
-    pub(in crate::table) fn waiting(&self) -> Option<Waiting> {
-        self.waiting.map(|it| it.of(&self.untold()))
+    pub(in crate::table) fn waiting(&self, length: RunLength) -> Option<Waiting> {
+        self.waiting.map(|it| it.of(&self.untold(), length))
     }
 
     /// The states of these.

@@ -231,6 +231,41 @@ fn what_is_due_soon_stays_in_the_order() {
     }
 }
 
+/// What a directory says of the first time follows those that leave memory, also of a run that was not read as a whole.
+#[test]
+fn a_start_knows_when_those_that_are_left_are_due() {
+    let mut queue = paged();
+    queue.update(1060..1120);
+    queue.update(1160..1170);
+    queue.snapshot();
+    queue.restart(0);
+    assert_eq!(queue.waiting(), (0, 70, Some(81_060)));
+    queue.lease(1060..1100);
+    assert_eq!(queue.waiting(), (40, 30, Some(81_060)), "a lower bound");
+    queue.read(1100..1120);
+    assert_eq!(queue.waiting(), (60, 10, Some(81_100)));
+    queue.state.evict_if(Timestamp::ZERO, |_, _, _| true);
+    queue.snapshot();
+    queue.restart(0);
+    assert_eq!(queue.waiting(), (40, 30, Some(81_100)));
+}
+
+/// Metrics count what is hidden. Of a group whose time has come, nobody knows better without its page.
+#[test]
+fn what_may_show_counts_as_shown() {
+    let mut queue = paged();
+    queue.update(1060..1160);
+    queue.snapshot();
+    queue.restart(0);
+    let entity = Incarnation::new(ENTITY);
+    // One group ends with 1151.
+    for (now, hidden) in [(81_059, 100), (81_060, 8), (81_152, 0)] {
+        let queue = queue.state.storage.get_mut(&entity).unwrap();
+        assert!(queue.backlog.pass_shown(Timestamp::from_ms(now), &mut 1000));
+        assert_eq!(queue.backlog.hidden_count(), hidden, "{now}");
+    }
+}
+
 /// More changed than may lie beside the page of a run in memory. What is on the page must not be changed a second time.
 #[test]
 fn a_run_with_many_patches_is_read() {
