@@ -18,8 +18,8 @@ use tokio::sync::{Notify, oneshot, watch};
 use crate::answers::Asker;
 use crate::runner::{self, ReportOf, Shared};
 use crate::{
-    AdmissionLimits, Answered, Answers, ChangeWatch, Door, OpenPartitionError, PartitionOptions,
-    Rejection, Reply, ScrubReport, Source, Standing, Watch,
+    AdmissionLimits, Answered, Answers, ChangeWatch, Door, OpenPartitionError, Ownership,
+    PartitionOptions, Rejection, Reply, ScrubReport, Source, Standing, Watch,
 };
 
 /// How a broker is run.
@@ -207,7 +207,17 @@ impl Broker {
     /// the disk is left out of the answer, and reported with file and offset. If it was to be received and
     /// deleted, it is not deleted.
     pub async fn submit(&self, command: Command) -> Result<Answer, Rejection> {
-        let answered = self.ask(command).await?;
+        self.submit_within(None, command).await
+    }
+
+    /// The same, for a command that rests on what was read in an epoch. If the partition is not owned with that epoch any
+    /// more, the command is not carried out, and refused with [`Rejection::NotOwner`].
+    pub async fn submit_within(
+        &self,
+        within: Option<Epoch>,
+        command: Command,
+    ) -> Result<Answer, Rejection> {
+        let answered = self.ask(within, command).await?;
         self.read(answered).await
     }
 
@@ -223,12 +233,12 @@ impl Broker {
     }
 
     /// The answer to a command, without its bodies.
-    async fn ask(&self, command: Command) -> Result<Answered, Rejection> {
+    async fn ask(&self, within: Option<Epoch>, command: Command) -> Result<Answered, Rejection> {
         let (sender, answer) = oneshot::channel::<Reply>();
         let mut asked = iter::once((Asker::alone(sender), command));
         let mut refused = None;
         self.door
-            .submit(self.source, &mut asked, &mut |_, rejection| {
+            .submit(self.source, within, &mut asked, &mut |_, rejection| {
                 refused = Some(rejection);
             });
         if let Some(rejection) = refused {
@@ -248,15 +258,31 @@ impl Broker {
         &self,
         commands: impl Iterator<Item = (u64, Command)>,
         answers: &Arc<Answers>,
+        refused: impl FnMut(u64, Rejection),
+    ) {
+        self.submit_among_within(None, commands, answers, refused);
+    }
+
+    /// The same, within an epoch: see [`submit_within`](Self::submit_within).
+    pub fn submit_among_within(
+        &self,
+        within: Option<Epoch>,
+        commands: impl Iterator<Item = (u64, Command)>,
+        answers: &Arc<Answers>,
         mut refused: impl FnMut(u64, Rejection),
     ) {
         let mut asked = commands.map(|(key, command)| (Asker::among(answers, key), command));
         self.door
-            .submit(self.source, &mut asked, &mut |asker, rejection| {
+            .submit(self.source, within, &mut asked, &mut |asker, rejection| {
                 if let Some(key) = asker.forget() {
                     refused(key, rejection);
                 }
             });
+    }
+
+    /// With which epoch the partition is owned, as far as the door knows.
+    pub fn ownership(&self) -> &Arc<Ownership> {
+        self.door.ownership()
     }
 
     /// Watches a bus queue or sub-queue for something to receive. `entity` is the incarnation that a read of

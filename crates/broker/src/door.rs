@@ -4,21 +4,28 @@ use std::fmt;
 use std::sync::Arc;
 
 use kew_engine::Command;
+use kew_log::Epoch;
 
 use crate::watch::Watchers;
-use crate::{Asker, Rejection, Source};
+use crate::{Asker, Ownership, Rejection, Source};
 
 /// The way to a partition. What goes through it can be passed on as bytes ([`kew_engine::wire`]).
 pub trait Door: Send + Sync + fmt::Debug {
     /// Submits commands. They are carried out in their order, unless they are of [`Source::ALONE`]. Each asker is answered
     /// once, or passed to `refused`, which must not submit anything: it runs while the door is held.
+    ///
+    /// Commands `within` an epoch are carried out in that epoch, or refused as [`Rejection::NotOwner`].
     fn submit(
         &self,
         from: Source,
+        within: Option<Epoch>,
         commands: &mut dyn Iterator<Item = (Asker, Command)>,
         refused: &mut dyn FnMut(Asker, Rejection),
     );
 
     /// The receivers in this process that wait for something in the partition.
     fn watchers(&self) -> &Arc<Watchers>;
+
+    /// With which epoch the partition is owned.
+    fn ownership(&self) -> &Arc<Ownership>;
 }

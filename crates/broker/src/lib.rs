@@ -25,6 +25,7 @@ mod follower;
 mod metrics;
 mod migrate;
 mod overview;
+mod ownership;
 mod partition;
 mod repair;
 mod restore;
@@ -42,12 +43,15 @@ pub use changes::ChangeWatch;
 pub use clock::{Clock, ClockReading, Due, Moment};
 pub use door::Door;
 pub use migrate::{MigrateError, Migrated, OldPartition};
+pub use ownership::Ownership;
 pub use partition::{
     Answered, DamagedBody, OpenPartitionError, Partition, PartitionOptions, QuarantinedRun,
     Rejection, Reply, ResidentLimit, ScrubJob, ScrubOutcome, ScrubReport, TurnEnd,
 };
 // The losses of a repair have times.
 pub use kew_engine::Timestamp;
+// Front ends know in which epoch they have read something.
+pub use kew_log::Epoch;
 pub use repair::{Losses, LostMessage, LostRules, LostSessionState, Repair, RepairError};
 pub use restore::{Restore, RestoreError};
 pub use rotation::{Cost, Excess, Rotation, Share, Source, Target, Waiting};

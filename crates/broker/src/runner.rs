@@ -57,7 +57,7 @@ pub(crate) fn start(
     let (partition, recovery) =
         Partition::open_from(&*source, options.partition.clone(), secret, wall())?;
     let instruments = Instruments::new(began.elapsed(), &recovery, partition.state());
-    let shared = Arc::new(Shared::new(options.admission, instruments));
+    let shared = Arc::new(Shared::new(options.admission, instruments, recovery.epoch));
     let (workers, mut threads) = Workers::start(&shared)?;
     let runner = Runner {
         source,

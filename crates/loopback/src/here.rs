@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use kew_broker::{
-    Admission, AdmissionLimits, Admitted, AnswerBodies, Answered, Asker, Door, Rejection, Reply,
-    Source, Watchers,
+    Admission, AdmissionLimits, Admitted, AnswerBodies, Answered, Asker, Door, Epoch, Ownership,
+    Rejection, Reply, Source, Watchers,
 };
 use kew_engine::Command;
 use kew_engine::wire::{Frame, Value};
@@ -19,6 +19,8 @@ use crate::reasons::rejection_of;
 pub struct Loopback {
     state: Mutex<State>,
     watchers: Arc<Watchers>,
+    /// As the partition has said last. Changed while the state is locked, so that it stays `None` after a cut.
+    ownership: Arc<Ownership>,
     to_partition: ToPartition,
 }
 
@@ -49,8 +51,10 @@ impl ToPartition {
     }
 }
 
+/// `greeting` is the first that the partition sends: no door is used before it has come.
 pub(crate) fn connect(
     to_partition: UnboundedSender<Bytes>,
+    greeting: &Bytes,
     from_partition: UnboundedReceiver<Bytes>,
     limits: AdmissionLimits,
 ) -> Arc<Loopback> {
@@ -67,8 +71,10 @@ pub(crate) fn connect(
             // If the connection has ended, all were woken.
             telling.send(Source::ALONE, number, Value::Interest(watched, interest));
         })),
+        ownership: Arc::default(),
         to_partition,
     });
+    door.take_bytes(greeting);
     tokio::spawn(receive(Arc::downgrade(&door), from_partition));
     door
 }
@@ -79,13 +85,7 @@ async fn receive(door: Weak<Loopback>, mut from_partition: UnboundedReceiver<Byt
         let Some(door) = door.upgrade() else {
             return;
         };
-        match Frame::decode(&bytes) {
-            Ok(frame) => door.take(frame),
-            Err(error) => {
-                tracing::error!(%error, "the partition has sent what cannot be read");
-                break;
-            }
-        }
+        door.take_bytes(&bytes);
     }
     if let Some(door) = door.upgrade() {
         door.cut();
@@ -98,6 +98,16 @@ impl Loopback {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn take_bytes(&self, bytes: &Bytes) {
+        match Frame::decode(bytes) {
+            Ok(frame) => self.take(frame),
+            Err(error) => {
+                tracing::error!(%error, "the partition has sent what cannot be read");
+                self.cut();
+            }
+        }
+    }
+
     fn take(&self, frame: Frame) {
         let Frame { number, value } = frame;
         let reply = match value {
@@ -108,7 +118,8 @@ impl Loopback {
             Value::Answer(outcome, bodies) => answered(outcome, bodies),
             Value::Refusal(refusal) => Err(Rejection::Refused(refusal)),
             Value::Unserved(unserved) => Err(rejection_of(unserved)),
-            Value::Command(_) | Value::GiveUp | Value::Interest(..) => {
+            Value::Owned(epoch) => return self.note_owned(epoch),
+            Value::Command(_) | Value::Within(..) | Value::GiveUp | Value::Interest(..) => {
                 tracing::error!("the partition has sent what only a node sends");
                 return self.cut();
             }
@@ -123,6 +134,14 @@ impl Loopback {
         asker.answer(reply);
     }
 
+    /// Notes the number of the epoch with which the partition is owned. 0 if it is not.
+    fn note_owned(&self, epoch: u64) {
+        let state = self.state();
+        if !state.is_cut {
+            self.ownership.set((epoch > 0).then(|| Epoch::new(epoch)));
+        }
+    }
+
     /// Cuts the connection, for good. What was sent is perhaps carried out. What is submitted later is not. Receivers look
     /// again, because nothing wakes them from now on.
     pub fn cut(&self) {
@@ -131,6 +150,7 @@ impl Loopback {
             return;
         }
         self.to_partition.end();
+        self.ownership.set(None);
         let under_way = std::mem::take(&mut state.under_way);
         for (_, admitted) in under_way.values() {
             state.admission.release(*admitted);
@@ -148,7 +168,13 @@ impl Loopback {
     }
 
     /// Sends a command, or gives the asker back.
-    fn send(&self, from: Source, asker: Asker, command: Command) -> Result<(), (Asker, Rejection)> {
+    fn send(
+        &self,
+        from: Source,
+        within: Option<Epoch>,
+        asker: Asker,
+        command: Command,
+    ) -> Result<(), (Asker, Rejection)> {
         let mut state = self.state();
         if state.is_cut {
             return Err((asker, Rejection::NotOwner));
@@ -164,8 +190,11 @@ impl Loopback {
         });
         state.under_way.insert(number, (asker, admitted));
         // Within the lock, so that the order is that of the numbers, and nothing follows the end.
-        self.to_partition
-            .send(from, number, Value::Command(command));
+        let value = match within {
+            Some(epoch) => Value::Within(epoch.as_u64(), command),
+            None => Value::Command(command),
+        };
+        self.to_partition.send(from, number, value);
         Ok(())
     }
 }
@@ -187,11 +216,12 @@ impl Door for Loopback {
     fn submit(
         &self,
         from: Source,
+        within: Option<Epoch>,
         commands: &mut dyn Iterator<Item = (Asker, Command)>,
         refused: &mut dyn FnMut(Asker, Rejection),
     ) {
         for (asker, command) in commands {
-            if let Err((asker, rejection)) = self.send(from, asker, command) {
+            if let Err((asker, rejection)) = self.send(from, within, asker, command) {
                 refused(asker, rejection);
             }
         }
@@ -199,5 +229,9 @@ impl Door for Loopback {
 
     fn watchers(&self) -> &Arc<Watchers> {
         &self.watchers
+    }
+
+    fn ownership(&self) -> &Arc<Ownership> {
+        &self.ownership
     }
 }

@@ -1,8 +1,9 @@
 //! A door to a partition that passes everything as bytes, as to another process. For tests: nothing here is in the product.
 //!
 //! A node of a cluster reaches a partition that another node owns over a connection. This is such a connection without the
-//! network: commands, answers with their bodies, rejections, watches and wake-ups are encoded, and decoded on the other
-//! side ([`kew_engine::wire`]). The tests of the front ends run over it, so that nothing they rely on is lost on the way.
+//! network: commands, answers with their bodies, rejections, watches, wake-ups and changes of the owner are encoded, and
+//! decoded on the other side ([`kew_engine::wire`]). The tests of the front ends run over it, so that nothing they rely on
+//! is lost on the way.
 //!
 //! What a node promises to its clients when its connection is cut is here too: see [`Loopback::cut`].
 
@@ -29,8 +30,8 @@ type Bytes = bytes::Bytes;
 pub fn connect(to: &Broker, limits: AdmissionLimits) -> (Broker, Arc<Loopback>) {
     let (to_partition, from_node) = mpsc::unbounded_channel();
     let (to_node, from_partition) = mpsc::unbounded_channel();
-    let door = here::connect(to_partition, from_partition, limits);
-    there::serve(to.clone(), from_node, to_node);
+    let greeting = there::serve(to.clone(), from_node, to_node);
+    let door = here::connect(to_partition, &greeting, from_partition, limits);
     (
         to.through(Arc::clone(&door) as Arc<dyn kew_broker::Door>),
         door,

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use kew_broker::{Answer, Answers, Broker, ChangeWatch, Rejection, Reply, Source, Watch};
+use kew_broker::{Answer, Answers, Broker, ChangeWatch, Epoch, Rejection, Reply, Source, Watch};
 use kew_engine::bus::Awaited;
 use kew_engine::wire::{Frame, Interest, Value, Watched, Woken};
 use kew_engine::{Command, Incarnation};
@@ -20,10 +20,19 @@ struct ToNode(UnboundedSender<Bytes>);
 impl ToNode {
     /// Nobody needs what is sent when the connection has ended.
     fn send(&self, number: u64, value: Value) {
-        let mut bytes = Vec::new();
-        Frame { number, value }.encode(&mut bytes);
-        let _ = self.0.send(bytes.into());
+        let _ = self.0.send(bytes_of(number, value));
     }
+}
+
+fn bytes_of(number: u64, value: Value) -> Bytes {
+    let mut bytes = Vec::new();
+    Frame { number, value }.encode(&mut bytes);
+    bytes.into()
+}
+
+/// With which epoch the partition is owned.
+fn owned(epoch: Option<Epoch>) -> Value {
+    Value::Owned(epoch.map_or(0, Epoch::as_u64))
 }
 
 /// To a task that watches for a node: how many of its wake-ups have come there, and what is new. When this is dropped, a
@@ -47,12 +56,14 @@ struct Serving {
     watched: HashMap<Watched, Watching>,
 }
 
-/// Carries out what a node asks for, until the connection ends.
+/// Carries out what a node asks for, until the connection ends. Returns what is sent first: who owns the partition.
 pub(crate) fn serve(
     broker: Broker,
     mut from_node: UnboundedReceiver<Bytes>,
     to_node: UnboundedSender<Bytes>,
-) {
+) -> Bytes {
+    let mut changes = broker.ownership().watch();
+    let greeting = bytes_of(0, owned(*changes.borrow_and_update()));
     let mut serving = Serving {
         broker,
         to_node: ToNode(to_node),
@@ -66,6 +77,13 @@ pub(crate) fn serve(
         Arc::clone(&serving.under_way),
         serving.to_node.clone(),
     ));
+    let to_node = serving.to_node.clone();
+    let telling = tokio::spawn(async move {
+        while changes.changed().await.is_ok() {
+            let epoch = *changes.borrow_and_update();
+            to_node.send(0, owned(epoch));
+        }
+    });
     tokio::spawn(async move {
         while let Some(bytes) = from_node.recv().await {
             // The node says with nothing that this is all.
@@ -74,9 +92,11 @@ pub(crate) fn serve(
             }
         }
         answering.abort();
+        telling.abort();
         // What waits to hand messages out and remove them is not carried out for a node that has gone.
         serving.answers.close();
     });
+    greeting
 }
 
 /// Sends answers, in their order.
@@ -132,15 +152,20 @@ impl Serving {
         match value {
             // Only a partition asks these of itself.
             Value::Command(Command::Initialize { .. } | Command::MoveBodies { .. })
+            | Value::Within(_, Command::Initialize { .. } | Command::MoveBodies { .. })
             | Value::Outcome(_)
             | Value::Refusal(_)
             | Value::Answer(..)
             | Value::Unserved(_)
-            | Value::Woken(..) => {
+            | Value::Woken(..)
+            | Value::Owned(_) => {
                 tracing::error!("a node has sent what no node sends");
                 return false;
             }
-            Value::Command(command) => self.submit(source, number, command),
+            Value::Command(command) => self.submit(source, number, None, command),
+            Value::Within(epoch, command) => {
+                self.submit(source, number, Some(Epoch::new(epoch)), command);
+            }
             Value::GiveUp => self.give_up(number),
             Value::Interest(of, interest) => self.heed(of, interest, number),
         }
@@ -155,14 +180,15 @@ impl Serving {
         }
     }
 
-    fn submit(&self, source: Source, number: u64, command: Command) {
+    fn submit(&self, source: Source, number: u64, within: Option<Epoch>, command: Command) {
         let broker = self.broker.of_source(source);
         lock(&self.under_way).insert(number);
         let commands = std::iter::once((number, command));
-        broker.submit_among(commands, &self.answers, |number, rejection: Rejection| {
+        let refused = |number, rejection: Rejection| {
             lock(&self.under_way).remove(&number);
             self.to_node.send(number, value_of(rejection));
-        });
+        };
+        broker.submit_among_within(within, commands, &self.answers, refused);
     }
 
     fn heed(&mut self, of: Watched, interest: Interest, came: u64) {

@@ -112,10 +112,11 @@ impl Runner {
             tracing::warn!("{warning}");
         }
         self.shared.instruments.note_opening(partition.state());
+        let mut mailbox = lock(&self.shared.mailbox);
+        mailbox.epoch = recovery.epoch;
         // It was repeated meanwhile.
-        lock(&self.shared.mailbox)
-            .promotion
-            .take_if(|epoch| *epoch <= recovery.epoch);
+        mailbox.promotion.take_if(|epoch| *epoch <= recovery.epoch);
+        drop(mailbox);
         tracing::info!(
             epoch = recovery.epoch.as_u64(),
             "the partition is owned by this process again"

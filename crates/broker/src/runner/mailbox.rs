@@ -15,7 +15,8 @@ use crate::metrics::Instruments;
 use crate::overview::SliceRequest;
 use crate::watch::Watchers;
 use crate::{
-    Admission, AdmissionLimits, Admitted, Door, Rejection, ScrubOutcome, ScrubReport, Source,
+    Admission, AdmissionLimits, Admitted, Door, Ownership, Rejection, ScrubOutcome, ScrubReport,
+    Source,
 };
 
 /// The recipient of a command's answer, and what the command counts for until then.
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     pub(super) out_of_space: AtomicBool,
     pub(crate) instruments: Instruments,
     pub(crate) watchers: Arc<Watchers>,
+    /// Changed while the mailbox is locked, so that no command of an epoch is taken before it is known.
+    ownership: Arc<Ownership>,
 }
 
 #[derive(Debug)]
@@ -55,6 +58,8 @@ pub(super) struct Mailbox {
     pub(super) intake: Intake,
     /// Of the log.
     pub(super) opening: Opening,
+    /// With which this process has owned the log last, or does.
+    pub(super) epoch: Epoch,
 }
 
 /// A job of another thread that is done.
@@ -159,12 +164,21 @@ impl Door for Shared {
     fn submit(
         &self,
         from: Source,
+        within: Option<Epoch>,
         commands: &mut dyn Iterator<Item = (Asker, Command)>,
         refused: &mut dyn FnMut(Asker, Rejection),
     ) {
         let mut mailbox = lock(&self.mailbox);
+        let is_over = within.is_some() && within != self.ownership.epoch();
         for (asker, command) in commands {
-            if let Err((asker, rejection)) = self.take(&mut mailbox, from, asker, command) {
+            let taken = match is_over && mailbox.is_open() {
+                true => {
+                    self.instruments.refused_not_owner.increment();
+                    Err((asker, Rejection::NotOwner))
+                }
+                false => self.take(&mut mailbox, from, asker, command),
+            };
+            if let Err((asker, rejection)) = taken {
                 refused(asker, rejection);
             }
         }
@@ -177,10 +191,16 @@ impl Door for Shared {
     fn watchers(&self) -> &Arc<Watchers> {
         &self.watchers
     }
+
+    fn ownership(&self) -> &Arc<Ownership> {
+        &self.ownership
+    }
 }
 
 impl Shared {
-    pub(super) fn new(admission: AdmissionLimits, instruments: Instruments) -> Self {
+    pub(super) fn new(admission: AdmissionLimits, instruments: Instruments, epoch: Epoch) -> Self {
+        let ownership = Ownership::default();
+        ownership.set(Some(epoch));
         Self {
             mailbox: Mutex::new(Mailbox {
                 admission: Admission::new(admission),
@@ -196,11 +216,13 @@ impl Shared {
                 stop: false,
                 intake: Intake::Open,
                 opening: Opening::default(),
+                epoch,
             }),
             mail: Condvar::new(),
             out_of_space: AtomicBool::new(false),
             instruments,
             watchers: Arc::default(),
+            ownership: Arc::new(ownership),
         }
     }
 
@@ -266,7 +288,10 @@ impl Shared {
     /// From now on commands and requests are taken.
     pub(super) fn open_intake(&self) {
         self.out_of_space.store(false, Ordering::Relaxed);
-        lock(&self.mailbox).intake = Intake::Open;
+        let mut mailbox = lock(&self.mailbox);
+        self.ownership.set(Some(mailbox.epoch));
+        mailbox.intake = Intake::Open;
+        drop(mailbox);
         // Their entities may have changed while another process owned the log.
         self.watchers.wake_all();
     }
@@ -276,6 +301,9 @@ impl Shared {
     pub(super) fn close_intake(&self, intake: Intake, mail: &mut Vec<(Source, Ticket, Command)>) {
         let mut mailbox = lock(&self.mailbox);
         mailbox.intake = intake;
+        if intake == Intake::NotOwner {
+            self.ownership.set(None);
+        }
         mailbox.slice = None;
         mailbox.backups.clear();
         mailbox.scrub_reports.clear();

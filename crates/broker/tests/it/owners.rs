@@ -1,5 +1,6 @@
 //! A log that changes hands: what its owner answers when another one begins, and how it becomes the owner again.
 
+mod epochs;
 mod model;
 mod on_disk;
 mod others;
@@ -22,6 +23,9 @@ use tokio::sync::Notify;
 use crate::metrics::{metrics, value};
 use crate::partition::options;
 use crate::support::{create, delete, moment, peek, receive, send};
+
+/// Longer than anything takes here.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 const NOW: Timestamp = Timestamp::from_ms(1_000_000);
 

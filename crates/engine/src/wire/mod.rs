@@ -60,6 +60,10 @@ pub enum Value {
     Interest(Watched, Interest),
     /// Receivers are to look.
     Woken(Watched, Woken),
+    /// Something to carry out, if the partition is owned with the epoch of this number. Otherwise it has another owner.
+    Within(u64, Command),
+    /// The number of the epoch with which the partition is owned from now on; 0 if it is not.
+    Owned(u64),
 }
 
 impl Frame {
@@ -75,6 +79,8 @@ impl Frame {
             Value::GiveUp => 6,
             Value::Interest(..) => 7,
             Value::Woken(..) => 8,
+            Value::Within(..) => 9,
+            Value::Owned(_) => 10,
         });
         put_varint(out, self.number);
         match &self.value {
@@ -95,6 +101,11 @@ impl Frame {
                 around::put_watched(out, watched);
                 around::put_woken(out, *woken);
             }
+            Value::Within(epoch, command) => {
+                put_varint(out, *epoch);
+                command::put_command(out, command);
+            }
+            Value::Owned(epoch) => put_varint(out, *epoch),
         }
     }
 
@@ -115,6 +126,8 @@ impl Frame {
             6 => Value::GiveUp,
             7 => Value::Interest(around::watched(&mut r)?, around::interest(&mut r)?),
             8 => Value::Woken(around::watched(&mut r)?, around::woken(&mut r)?),
+            9 => Value::Within(r.varint()?, command::command(&mut r)?),
+            10 => Value::Owned(r.varint()?),
             _ => return Err(r.error("kind of a frame that is not known")),
         };
         r.finish()?;

@@ -1159,5 +1159,7 @@ pub(super) fn around() -> Vec<Value> {
     for woken in [Woken::One, Woken::All] {
         all.push(Value::Woken(watched(Some(Awaited::Message)), woken));
     }
+    all.push(Value::Within(300, Command::ListAccounts));
+    all.extend([0, 300].map(Value::Owned));
     all
 }
