@@ -201,6 +201,11 @@ impl Broker {
         }
     }
 
+    /// The door of this handle.
+    pub fn door(&self) -> &Arc<dyn Door> {
+        &self.door
+    }
+
     /// Carries out a command. The answer comes once everything it rests on is durable.
     ///
     /// Dropping the future does not take the command back. A message whose body turns out to be damaged on

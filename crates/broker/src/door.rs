@@ -14,6 +14,9 @@ pub trait Door: Send + Sync + fmt::Debug {
     /// Submits commands. They are carried out in their order, unless they are of [`Source::ALONE`]. Each asker is answered
     /// once, or passed to `refused`, which must not submit anything: it runs while the door is held.
     ///
+    /// A command whose outcome is [`Rejection::Unknown`] is over: it is not carried out after one that is submitted later. So
+    /// a read tells what has become of it.
+    ///
     /// Commands `within` an epoch are carried out in that epoch, or refused as [`Rejection::NotOwner`].
     fn submit(
         &self,

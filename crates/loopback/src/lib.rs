@@ -5,8 +5,10 @@
 //! decoded on the other side ([`kew_engine::wire`]). The tests of the front ends run over it, so that nothing they rely on
 //! is lost on the way.
 //!
-//! What a node promises to its clients when its connection is cut is here too: see [`Loopback::cut`].
+//! What a node promises to its clients when its connection is cut is here too: see [`Loopback::cut`]. [`faulty`] is a door
+//! that loses or delays chosen commands.
 
+mod faulty;
 mod here;
 mod reasons;
 mod suite;
@@ -17,6 +19,7 @@ use std::sync::Arc;
 use kew_broker::{AdmissionLimits, Broker};
 use tokio::sync::mpsc;
 
+pub use self::faulty::{Fault, Faulty, faulty};
 pub use self::here::Loopback;
 pub use self::suite::{handle_for_test, run_again};
 
