@@ -1,6 +1,8 @@
 //! The accounts in the log, one of the two kinds of principals.
 
-use kew_broker::Broker;
+use std::sync::Arc;
+
+use kew_broker::{Broker, Epoch, Ownership};
 use kew_engine::{AccountQuota, AccountRecord, AccountSecret, Command, Outcome};
 use kew_principals::{Key, Kind, PrincipalError, Principals, Step, WhichKey};
 
@@ -13,32 +15,19 @@ pub type AccountStore = Principals<StorageAccounts>;
 #[derive(Debug)]
 pub struct StorageAccounts {
     broker: Broker,
-    served: ServedAccounts,
+    /// Whether the account whose key is public is served, too.
+    well_known: bool,
 }
 
 impl StorageAccounts {
-    /// Reads the accounts of the log and serves them from now on. With `well_known`, also serves the
-    /// account whose key is public, to connections that may use it.
+    /// Reads the accounts of the log and serves them from now on, anew in each later epoch of the log. With `well_known`,
+    /// also serves the account whose key is public, to connections that may use it.
     pub async fn open(
         broker: Broker,
         served: ServedAccounts,
         well_known: bool,
     ) -> Result<AccountStore, PrincipalError> {
-        let kind = Self {
-            broker,
-            served: served.clone(),
-        };
-        let records = kind.read(&()).await?;
-        let mut accounts = if well_known {
-            Accounts::well_known()
-        } else {
-            Accounts::default()
-        };
-        for record in &records {
-            accounts.insert(Account::of_record(record).map_err(PrincipalError::invalid)?);
-        }
-        served.replace(accounts);
-        Ok(Principals::new(kind, served))
+        Principals::open(Self { broker, well_known }, served).await
     }
 
     /// A new account with these keys.
@@ -85,8 +74,24 @@ impl Kind for StorageAccounts {
         Ok(())
     }
 
-    async fn read(&self, (): &()) -> Result<Vec<AccountRecord>, PrincipalError> {
-        let answer = self.broker.submit(Command::ListAccounts).await;
+    fn ownership(&self) -> &Arc<Ownership> {
+        self.broker.ownership()
+    }
+
+    async fn snapshot(&self, epoch: Epoch) -> Result<Accounts, PrincipalError> {
+        let mut accounts = match self.well_known {
+            true => Accounts::well_known(),
+            false => Accounts::default(),
+        };
+        for record in &self.read(epoch, &()).await? {
+            accounts.insert(Account::of_record(record).map_err(PrincipalError::invalid)?);
+        }
+        Ok(accounts)
+    }
+
+    async fn read(&self, epoch: Epoch, (): &()) -> Result<Vec<AccountRecord>, PrincipalError> {
+        let list = Command::ListAccounts;
+        let answer = self.broker.submit_within(Some(epoch), list).await;
         match answer.map_err(PrincipalError::of_read)?.outcome {
             Outcome::Accounts(accounts) => Ok(accounts),
             _ => Err(PrincipalError::internal(
@@ -95,14 +100,28 @@ impl Kind for StorageAccounts {
         }
     }
 
+    fn meanwhile(before: &Accounts, step: &Step<'_, Self>) -> Option<Accounts> {
+        match step {
+            Step::Add(_) | Step::Replace(_) => None,
+            // An account is not served while it is being removed. Otherwise a request could create a queue
+            // meanwhile, and that queue would stay.
+            Step::Remove(name, _) => {
+                let mut without = before.clone();
+                without.remove(name);
+                Some(without)
+            }
+        }
+    }
+
     async fn save(
         &self,
+        epoch: Epoch,
+        before: &Accounts,
         (): &(),
         _: Vec<AccountRecord>,
         step: Step<'_, Self>,
     ) -> Result<Option<Accounts>, PrincipalError> {
-        let before = self.served.snapshot();
-        let mut next = Accounts::clone(&before);
+        let mut next = before.clone();
         let command = match step {
             Step::Add(record) | Step::Replace(record) => {
                 next.insert(Account::of_record(record).map_err(PrincipalError::invalid)?);
@@ -113,19 +132,14 @@ impl Kind for StorageAccounts {
             }
             Step::Remove(name, with_queues) => {
                 next.remove(name);
-                // An account is not served while it is being removed. Otherwise a request could create a queue
-                // meanwhile, and that queue would stay.
-                self.served.replace(next.clone());
                 Command::RemoveAccount {
                     account: name.into(),
                     with_queues,
                 }
             }
         };
-        if let Err(rejection) = self.broker.submit(command).await {
-            self.served.replace(before);
-            return Err(PrincipalError::of_change(rejection));
-        }
+        let answer = self.broker.submit_within(Some(epoch), command).await;
+        answer.map_err(PrincipalError::of_change)?;
         Ok(Some(next))
     }
 }

@@ -9,10 +9,11 @@ use hyper::body::Body;
 use hyper::header::{HeaderValue, WWW_AUTHENTICATE};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
-use kew_broker::Broker;
+use kew_broker::{Broker, Rejection};
 use kew_http_front::{Answer, Connection, Front, Patience, Read, discard, read};
 use kew_listen::{ServerNames, Share};
 use kew_metrics::{FewASecond, OnceASecond};
+use kew_principals::InForce;
 
 use crate::accounts::{Accounts, ServedAccounts};
 use crate::auth::Issuers;
@@ -278,18 +279,11 @@ impl Shared {
         B: Body<Data = Bytes, Error: Display> + Unpin,
     {
         let envelope = self.envelope(head);
-        let accounts = self.accounts.snapshot();
-        let (request, is_authentic) =
-            match Request::admit(self, &accounts, origin, head, heard).await {
-                Ok(request) => {
-                    let is_authentic = request.is_authentic();
-                    (Ok(request), is_authentic)
-                }
-                Err(Refused {
-                    error,
-                    is_authentic,
-                }) => (Err(error), is_authentic),
-            };
+        let accounts = self.accounts.current().await;
+        let (request, is_authentic) = match &accounts {
+            Ok(accounts) => self.admit(accounts, origin, head, heard).await,
+            Err(rejection) => (Err(unjudged(rejection)), false),
+        };
         if is_authentic {
             prove();
         }
@@ -310,19 +304,21 @@ impl Shared {
                     asked: Asked::Operation(request.operation),
                     body_bytes: read.result.as_ref().map_or(0, |body| body.len() as u64),
                 };
-                // A body may take long. The account or the key may have been removed meanwhile, and
-                // then the request must be refused: a queue created now would belong to the next
-                // account of that name.
-                changed = self.accounts.snapshot();
-                let admitted = if Arc::ptr_eq(&changed, &accounts) {
-                    Ok(())
-                } else {
-                    let again = Request::admit(self, &changed, origin, head, heard).await;
-                    again.map(|again| request = again)
+                // A body may take long. The account or the key may have been removed meanwhile, also
+                // by another owner, and then the request must be refused: a queue created now would
+                // belong to the next account of that name.
+                changed = self.accounts.current().await;
+                let admitted = match (&accounts, &changed) {
+                    (Ok(before), Ok(now)) if now.is(before) => Ok(()),
+                    (_, Ok(now)) => {
+                        let (again, _) = self.admit(now, origin, head, heard).await;
+                        again.map(|again| request = again)
+                    }
+                    (_, Err(rejection)) => Err(unjudged(rejection)),
                 };
                 let result = match admitted {
                     Ok(()) => operation::run(&request, read.result.map_err(Error::from)).await,
-                    Err(refused) => Err(refused.error),
+                    Err(error) => Err(error),
                 };
                 (result, read.connection, seen)
             }
@@ -338,6 +334,26 @@ impl Shared {
             },
             connection,
             seen,
+        }
+    }
+
+    /// Admits a request, or says why not. Also returns whether its sender is known to have a key.
+    async fn admit<'a>(
+        &'a self,
+        accounts: &'a InForce<Accounts>,
+        origin: &'a Origin,
+        head: &'a Parts,
+        heard: &'a Spellings,
+    ) -> (Result<Request<'a>, Error>, bool) {
+        match Request::admit(self, accounts, origin, head, heard).await {
+            Ok(request) => {
+                let is_authentic = request.is_authentic();
+                (Ok(request), is_authentic)
+            }
+            Err(Refused {
+                error,
+                is_authentic,
+            }) => (Err(error), is_authentic),
         }
     }
 
@@ -414,4 +430,10 @@ impl Shared {
             is_oldest: false,
         }
     }
+}
+
+/// The error for a request that nobody can judge, because the accounts are not known now. It is for
+/// its client to try again.
+fn unjudged(rejection: &Rejection) -> Error {
+    Error::of_rejection(rejection.clone(), Version::NEWEST)
 }

@@ -9,11 +9,12 @@ use hyper::header::{
 };
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
-use kew_broker::{Answer, Rejection};
+use kew_broker::{Answer, Epoch, Rejection};
 use kew_engine::storage::{Metadata, StorageCommand, StorageOutcome, StorageRefusal};
 use kew_engine::{Command, EntityName, Outcome, Refusal, Token};
 use kew_http_front::HostError;
 use kew_listen::Barred;
+use kew_principals::InForce;
 use tokio::time;
 
 use crate::accounts::{Account, Accounts};
@@ -60,6 +61,8 @@ pub(crate) struct Request<'a> {
     origin: &'a Origin,
     host: &'a str,
     account: &'a Account,
+    /// The epoch of the accounts that it was judged by: it is not carried out in another one.
+    epoch: Option<Epoch>,
     /// Its sender; `None` if it needs no credential.
     principal: Option<Principal>,
     address: Address<'a>,
@@ -90,7 +93,7 @@ impl<'a> Request<'a> {
     /// what exists.
     pub(crate) async fn admit(
         shared: &'a Shared,
-        accounts: &'a Accounts,
+        accounts: &'a InForce<Accounts>,
         origin: &'a Origin,
         head: &'a Parts,
         spellings: &'a Spellings,
@@ -123,6 +126,7 @@ impl<'a> Request<'a> {
                 origin,
                 host,
                 account,
+                epoch: accounts.epoch(),
                 principal: None,
                 address,
             });
@@ -144,7 +148,8 @@ impl<'a> Request<'a> {
         let principal = match who {
             Who::Principal(principal) => principal,
             Who::HolderOf(link) => {
-                let policy = stored_policy(shared, &credentials, &link.id).await?;
+                let epoch = accounts.epoch();
+                let policy = stored_policy(shared, epoch, &credentials, &link.id).await?;
                 link.resolve(policy, &credentials)?
             }
         };
@@ -180,6 +185,7 @@ impl<'a> Request<'a> {
             origin,
             host,
             account,
+            epoch: accounts.epoch(),
             principal: Some(principal),
             address,
         })
@@ -282,7 +288,7 @@ impl<'a> Request<'a> {
     ///
     /// After `OperationTimedOut` and `InternalError` the command may have been carried out or not.
     pub(crate) async fn submit(&self, command: Command) -> Result<Answer, Error> {
-        let submitted = self.shared.broker.submit(command);
+        let submitted = self.shared.broker.submit_within(self.epoch, command);
         self.in_time(async {
             submitted
                 .await
@@ -293,7 +299,7 @@ impl<'a> Request<'a> {
 
     /// The properties of the account's queue service.
     pub(crate) async fn properties(&self) -> Result<Properties, Error> {
-        let read = PropertyStore::read(&self.shared.broker, self.account.name());
+        let read = PropertyStore::read(&self.shared.broker, self.epoch, self.account.name());
         self.in_time(read).await
     }
 
@@ -302,7 +308,7 @@ impl<'a> Request<'a> {
         let Shared {
             properties, broker, ..
         } = self.shared;
-        self.in_time(properties.change(broker, self.account.name(), change))
+        self.in_time(properties.change(broker, self.epoch, self.account.name(), change))
             .await
     }
 
@@ -421,6 +427,7 @@ fn check_authentic(
 /// removed policy no longer permits anything.
 async fn stored_policy(
     shared: &Shared,
+    within: Option<Epoch>,
     credentials: &Credentials<'_>,
     id: &str,
 ) -> Result<Option<Policy>, Error> {
@@ -432,7 +439,7 @@ async fn stored_policy(
     });
     // An invalid one is refused after authentication.
     let timeout = parameter::timeout(credentials.query).unwrap_or(parameter::TIMEOUT_MAX);
-    let answer = match time::timeout(timeout, shared.broker.submit(command)).await {
+    let answer = match time::timeout(timeout, shared.broker.submit_within(within, command)).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(Rejection::Refused(Refusal::Storage(StorageRefusal::QueueNotFound { .. })))) => {
             return Ok(None);

@@ -38,7 +38,9 @@ pub(crate) async fn rules(shared: &Shared, origin: &Origin, head: &Parts) -> Sha
     if !head.headers.contains_key(ORIGIN) || head.method == Method::OPTIONS {
         return Sharing(None);
     }
-    let accounts = shared.accounts.snapshot();
+    let Ok(accounts) = shared.accounts.current().await else {
+        return Sharing(None);
+    };
     let account = host(head).and_then(|host| {
         let address = Address::parse(head.uri.path(), host, &accounts)?;
         Ok(address.account)

@@ -11,6 +11,7 @@ use kew_issuer::{Issuers, Role};
 use kew_principals::PrincipalError;
 
 use super::bad_token::BadToken;
+use super::credential::Password;
 use super::grant::{Grant, Owner};
 use super::rights::{AuthorizationRule, Right, Rights};
 use super::rules::{BusRules, RuleScope, RuleStore};
@@ -101,7 +102,8 @@ impl Authority {
     async fn grant_of_signature(&self, token: &str, origin: Origin) -> Result<Grant, BadToken> {
         let token = SignedToken::read(token)?;
         let by_public_key = || token.rights_by(&[AuthorizationRule::well_known()]);
-        let of_namespace = token.rights_by(&self.rules.served());
+        let rules = self.rules.current().await;
+        let of_namespace = token.rights_by(&rules.map_err(|_| BadToken::Unavailable)?);
         let of_public_key = match of_namespace {
             Some(_) => None,
             None => by_public_key(),
@@ -186,13 +188,28 @@ impl Authority {
 
     /// The grant of the name and a key of a rule of the namespace, if the key is right. It is valid until the
     /// connection ends.
-    pub(crate) fn grant_of_password(
+    pub(crate) async fn grant_of_password(
         &self,
-        name: &str,
-        key: &[u8],
+        password: &Password,
         origin: Origin,
-    ) -> Option<Grant> {
-        let rules = self.rules.served();
+    ) -> Result<Option<Grant>, BadToken> {
+        let rules = self.rules.current().await;
+        let rules = rules.map_err(|_| BadToken::Unavailable)?;
+        Ok(Self::grant_by(&rules, password, origin))
+    }
+
+    /// The same, unless the rules are not known now.
+    pub(crate) fn grant_of_password_now(
+        &self,
+        password: &Password,
+        origin: Origin,
+    ) -> Result<Option<Grant>, BadToken> {
+        let rules = self.rules.in_force().ok_or(BadToken::Unavailable)?;
+        Ok(Self::grant_by(&rules, password, origin))
+    }
+
+    fn grant_by(rules: &[AuthorizationRule], password: &Password, origin: Origin) -> Option<Grant> {
+        let Password { name, key } = password;
         let mut named = rules.iter().filter(|rule| rule.is_named(name));
         let own = named.find(|rule| rule.has_key(key)).map(|rule| rule.rights);
         let is_well_known = origin.public_key.is_ok() && is_public(name, key);

@@ -3,8 +3,10 @@
 //! Once a change is answered, every new token is judged by it, and every connection judges its earlier tokens
 //! again.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use kew_broker::{Answer, Broker};
+use kew_broker::{Answer, Broker, Epoch, Ownership};
 use kew_engine::bus::{BusCommand, BusOutcome, BusQueueView, EntityKind};
 use kew_engine::{Command, EntityName, Outcome, Service};
 use kew_principals::{Key, Kind, PrincipalError, Principals, Served, Step, WhichKey};
@@ -67,41 +69,27 @@ struct Stored {
 const VERSION: u32 = 1;
 
 /// Authorization rules of Service Bus. Those of the namespace are stored as properties of the service and
-/// served from memory; those of a queue are stored in the description of the queue and read from there.
+/// served from memory; those of a queue are stored in the description of the queue and read from there. A change reads
+/// both from the log.
 #[derive(Debug)]
 pub struct BusRules {
     broker: Broker,
     clock: Clock,
-    served: Served<Vec<AuthorizationRule>>,
 }
 
 impl BusRules {
-    /// Reads the rules of the namespace and serves them from now on.
+    /// Reads the rules of the namespace and serves them from now on, anew in each later epoch of the log.
     pub(crate) async fn open(broker: Broker, clock: Clock) -> Result<RuleStore, PrincipalError> {
-        let read = Command::ReadServiceProperties {
-            service: Service::ServiceBus,
-            account: NAMESPACE.into(),
-        };
-        let answer = broker.submit(read).await;
-        let rules = match answer.map_err(PrincipalError::of_read)?.outcome {
-            Outcome::ServiceProperties(Some(bytes)) => {
-                let stored: Stored =
-                    serde_json::from_slice(&bytes).map_err(PrincipalError::internal)?;
-                stored.rules
-            }
-            _ => Vec::new(),
-        };
-        let served = Served::new(rules);
-        let kind = Self {
-            broker,
-            clock,
-            served: served.clone(),
-        };
-        Ok(Principals::new(kind, served))
+        Principals::open(Self { broker, clock }, Served::default()).await
     }
 
-    async fn view_of(&self, queue: EntityName) -> Result<BusQueueView, PrincipalError> {
-        let read = Submitted::new(&self.broker, BusCommand::ReadQueue { queue });
+    async fn view_of(
+        &self,
+        epoch: Epoch,
+        queue: EntityName,
+    ) -> Result<BusQueueView, PrincipalError> {
+        let read = BusCommand::ReadQueue { queue };
+        let read = Submitted::within(&self.broker, Some(epoch), read);
         match read.answer().await.map_err(PrincipalError::of_read)? {
             Answer {
                 outcome: Outcome::Bus(BusOutcome::Queue(view)),
@@ -115,12 +103,13 @@ impl BusRules {
 
     async fn save_of_queue(
         &self,
+        epoch: Epoch,
         queue: EntityName,
         rules: Vec<AuthorizationRule>,
     ) -> Result<(), PrincipalError> {
         let BusQueueView {
             kind, mut options, ..
-        } = self.view_of(queue.clone()).await?;
+        } = self.view_of(epoch, queue.clone()).await?;
         if kind == EntityKind::Subscription {
             return Err(PrincipalError::invalid(OfSubscription(queue.name)));
         }
@@ -130,12 +119,14 @@ impl BusRules {
         };
         options.description = description.encode();
         let update = BusCommand::UpdateQueue { queue, options };
-        let answer = Submitted::new(&self.broker, update).answer().await;
+        let update = Submitted::within(&self.broker, Some(epoch), update);
+        let answer = update.answer().await;
         answer.map(|_| ()).map_err(PrincipalError::of_change)
     }
 
     async fn save_of_namespace(
         &self,
+        epoch: Epoch,
         rules: Vec<AuthorizationRule>,
     ) -> Result<Vec<AuthorizationRule>, PrincipalError> {
         let stored = Stored {
@@ -148,7 +139,7 @@ impl BusRules {
             account: NAMESPACE.into(),
             properties: Bytes::from(bytes),
         };
-        let answer = self.broker.submit(set).await;
+        let answer = self.broker.submit_within(Some(epoch), set).await;
         answer.map_err(PrincipalError::of_change)?;
         Ok(stored.rules)
     }
@@ -183,16 +174,42 @@ impl Kind for BusRules {
         rule.modified_at_ms = self.clock.now_ms();
     }
 
-    async fn read(&self, scope: &RuleScope) -> Result<Vec<AuthorizationRule>, PrincipalError> {
-        let Some(queue) = scope.queue() else {
-            return Ok(self.served.snapshot().to_vec());
+    fn ownership(&self) -> &Arc<Ownership> {
+        self.broker.ownership()
+    }
+
+    async fn snapshot(&self, epoch: Epoch) -> Result<Vec<AuthorizationRule>, PrincipalError> {
+        let read = Command::ReadServiceProperties {
+            service: Service::ServiceBus,
+            account: NAMESPACE.into(),
         };
-        let view = self.view_of(queue_named(queue)?).await?;
+        let answer = self.broker.submit_within(Some(epoch), read).await;
+        match answer.map_err(PrincipalError::of_read)?.outcome {
+            Outcome::ServiceProperties(Some(bytes)) => {
+                let stored: Stored =
+                    serde_json::from_slice(&bytes).map_err(PrincipalError::internal)?;
+                Ok(stored.rules)
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    async fn read(
+        &self,
+        epoch: Epoch,
+        scope: &RuleScope,
+    ) -> Result<Vec<AuthorizationRule>, PrincipalError> {
+        let Some(queue) = scope.queue() else {
+            return self.snapshot(epoch).await;
+        };
+        let view = self.view_of(epoch, queue_named(queue)?).await?;
         Ok(Description::decode(&view.options.description).rules)
     }
 
     async fn save(
         &self,
+        epoch: Epoch,
+        _: &Vec<AuthorizationRule>,
         scope: &RuleScope,
         all: Vec<AuthorizationRule>,
         _: Step<'_, Self>,
@@ -200,10 +217,11 @@ impl Kind for BusRules {
         AuthorizationRule::check_all(&all).map_err(PrincipalError::invalid)?;
         match scope.queue() {
             Some(queue) => {
-                self.save_of_queue(queue_named(queue)?, all).await?;
+                let queue = queue_named(queue)?;
+                self.save_of_queue(epoch, queue, all).await?;
                 Ok(None)
             }
-            None => self.save_of_namespace(all).await.map(Some),
+            None => self.save_of_namespace(epoch, all).await.map(Some),
         }
     }
 }

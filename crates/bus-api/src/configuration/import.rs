@@ -1,6 +1,6 @@
 //! Imports a configuration file into a broker.
 
-use kew_broker::{Broker, Rejection};
+use kew_broker::{Broker, Epoch, Rejection};
 use kew_engine::bus::{
     BusCommand, BusOutcome, BusQueueOptions, BusQueueView, BusRefusal, EntityKind, NewRule,
 };
@@ -107,7 +107,9 @@ async fn update(
     kind: EntityKind,
     asked: &BusQueueOptions,
 ) -> Result<(), Rejection> {
-    let Some(view) = view_of(broker, entity.clone()).await? else {
+    // It writes back what the file does not name, so no other owner may change that in between.
+    let epoch = broker.ownership().epoch().ok_or(Rejection::NotOwner)?;
+    let Some(view) = view_of(broker, epoch, entity.clone()).await? else {
         return Ok(());
     };
     if view.kind != kind {
@@ -128,7 +130,8 @@ async fn update(
         queue: entity,
         options,
     };
-    Submitted::new(broker, update).answer().await.map(drop)
+    let update = Submitted::within(broker, Some(epoch), update);
+    update.answer().await.map(drop)
 }
 
 /// The settings of an entity with those that the file has. The others stay as they are.
@@ -159,9 +162,14 @@ fn merged(
     }
 }
 
-async fn view_of(broker: &Broker, queue: EntityName) -> Result<Option<BusQueueView>, Rejection> {
+async fn view_of(
+    broker: &Broker,
+    epoch: Epoch,
+    queue: EntityName,
+) -> Result<Option<BusQueueView>, Rejection> {
     let read = BusCommand::ReadQueue { queue };
-    let answer = Submitted::new(broker, read).answer().await?;
+    let read = Submitted::within(broker, Some(epoch), read);
+    let answer = read.answer().await?;
     Ok(match answer.outcome {
         Outcome::Bus(BusOutcome::Queue(view)) => Some(view),
         _ => None,

@@ -128,7 +128,7 @@ impl Server {
         rules.remove(&RuleScope::of(queue), name, ()).await
     }
 
-    async fn with_queues(self) -> Self {
+    pub(crate) async fn with_queues(self) -> Self {
         let queues = read_config(QUEUES).unwrap();
         import(&self.broker, queues).await.unwrap();
         self

@@ -28,6 +28,7 @@ mod nginx;
 mod operator;
 mod operator_topics;
 mod oversized;
+mod owned_rules;
 mod owners;
 #[path = "../../../queue-api/tests/it/panics.rs"]
 mod panics;

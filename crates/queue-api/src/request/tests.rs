@@ -173,7 +173,7 @@ fn meaning(api: &QueueApi, wire: &Wire) -> Option<Meaning> {
     ];
     let head = wire.parse()?;
     let spellings = Spellings::default();
-    let accounts = api.0.accounts.snapshot();
+    let accounts = api.0.accounts.in_force().unwrap();
     let admitted = pin!(Request::admit(
         &api.0, &accounts, &ORIGIN, &head, &spellings
     ));

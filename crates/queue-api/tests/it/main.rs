@@ -23,6 +23,7 @@ mod names;
 #[path = "../../../http-front/tests/it/nginx.rs"]
 mod nginx;
 mod overload;
+mod owners;
 mod panics;
 mod properties;
 mod queues;

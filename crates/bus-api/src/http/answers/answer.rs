@@ -223,7 +223,7 @@ impl From<TurnedAway> for HttpError {
 impl From<BadToken> for HttpError {
     fn from(error: BadToken) -> Self {
         match error.status() {
-            503 => Self::busy(&error.to_string()),
+            503 => Self::busy("The server cannot check the token now."),
             _ => Self::unauthorized(error.to_string()),
         }
     }

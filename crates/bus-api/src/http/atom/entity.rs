@@ -96,13 +96,24 @@ async fn update(
     targets: &Targets,
 ) -> Result<BusQueueView, HttpError> {
     let _changing = shared.authority.rules.lock().await;
-    let before = view_of(shared, queue.clone()).await?;
+    // It writes back what it does not change, such as rules, so another owner must not change that in between.
+    let epoch = shared.broker.ownership().epoch();
+    let epoch = Some(epoch.ok_or(Rejection::NotOwner)?);
+    let read = BusCommand::ReadQueue {
+        queue: queue.clone(),
+    };
+    let before = view(
+        Submitted::within(&shared.broker, epoch, read)
+            .answer()
+            .await,
+    )?;
     if before.kind != asked.kind {
         return Err(HttpError::not_found(&queue.name));
     }
     let options = asked.updated(&before, targets, shared.clock.now_ms())?;
     let update = BusCommand::UpdateQueue { queue, options };
-    let updated = Submitted::new(&shared.broker, update).answer().await;
+    let update = Submitted::within(&shared.broker, epoch, update);
+    let updated = update.answer().await;
     if asked.rules.is_some() {
         note_if_changed(shared, &updated);
     }

@@ -26,7 +26,7 @@ fn is_let_in(api: &QueueApi, query: &str) -> bool {
     };
     let (head, ()) = request.into_parts();
     let spellings = Spellings::default();
-    let accounts = api.0.accounts.snapshot();
+    let accounts = api.0.accounts.in_force().unwrap();
     let admitted = pin!(Request::admit(
         &api.0, &accounts, &SECURE, &head, &spellings
     ));

@@ -127,10 +127,10 @@ impl Client {
         let code = match mechanism {
             // Some clients send EXTERNAL and mean that tokens will follow.
             "ANONYMOUS" | "MSSBCBS" | "EXTERNAL" => SaslCode::Ok,
-            "PLAIN" if self.take_password(response.unwrap_or_default()) => SaslCode::Ok,
+            "PLAIN" => self.take_password(response.unwrap_or_default()),
             _ => SaslCode::Auth,
         };
-        if code != SaslCode::Ok {
+        if code == SaslCode::Auth {
             let error = Error::new(
                 condition::UNAUTHORIZED_ACCESS,
                 "the name or the key is missing or wrong",

@@ -39,12 +39,11 @@ impl Client {
             .iter()
             .any(|shown| match &shown.credential {
                 Credential::Password(password) => {
-                    let (name, key) = (&password.name, &password.key);
-                    let grant =
-                        self.shared
-                            .authority
-                            .grant_of_password(name, key, self.peer.origin);
-                    grant.is_none() && is_public(name, key)
+                    let authority = &self.shared.authority;
+                    let grant = authority.grant_of_password_now(password, self.peer.origin);
+                    // If the rules are not known now, no other key is known either.
+                    let grants = grant.is_ok_and(|grant| grant.is_some());
+                    !grants && is_public(&password.name, &password.key)
                 }
                 Credential::Signature(_) | Credential::Bearer => false,
             })

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use kew_amqp::sasl::SaslCode;
 use tokio::time::Instant;
 
 use crate::authorization::authority::is_public;
@@ -109,79 +110,74 @@ impl Client {
     }
 
     /// Checks the response of PLAIN: the name of a rule and one of its keys.
-    pub(super) fn take_password(&mut self, response: &[u8]) -> bool {
+    pub(super) fn take_password(&mut self, response: &[u8]) -> SaslCode {
         let mut parts = response.split(|&byte| byte == 0);
         let (_authorize_as, name, key) = (parts.next(), parts.next(), parts.next());
         let (Some(name), Some(key), None) = (name, key, parts.next()) else {
-            return false;
+            return SaslCode::Auth;
         };
         let Ok(name) = std::str::from_utf8(name) else {
-            return false;
-        };
-        let Some(grant) = self
-            .shared
-            .authority
-            .grant_of_password(name, key, self.peer.origin)
-        else {
-            // SASL has no words for why: the log has.
-            if let Err(barred) = self.peer.origin.public_key
-                && is_public(name, key)
-            {
-                self.shared
-                    .observer
-                    .note_barred(&self.peer.origin, barred, None);
-            }
-            return false;
+            return SaslCode::Auth;
         };
         let password = Password {
             name: name.into(),
             key: key.into(),
+        };
+        let origin = self.peer.origin;
+        let judged = self
+            .shared
+            .authority
+            .grant_of_password_now(&password, origin);
+        let Ok(grant) = judged else {
+            return SaslCode::SystemTemporary;
+        };
+        let Some(grant) = grant else {
+            // SASL has no words for why: the log has.
+            if let Err(barred) = origin.public_key
+                && is_public(name, key)
+            {
+                self.shared.observer.note_barred(&origin, barred, None);
+            }
+            return SaslCode::Auth;
         };
         let shown = Shown {
             audience: None,
             credential: Credential::Password(Arc::new(password)),
             grant,
         };
-        self.take(shown).is_ok()
+        match self.take(shown) {
+            Ok(()) => SaslCode::Ok,
+            Err(_) => SaslCode::Auth,
+        }
     }
 
-    /// A rule was changed: accepted tokens may no longer be valid.
+    /// A rule was changed, here or perhaps by another owner: accepted tokens may no longer be valid.
     pub(crate) fn judge_again(&mut self) {
         let changes = self.credentials.begin_to_judge_again();
         self.turn.steps.charge(self.credentials.grants.len());
         let all: Vec<Shown> = self.credentials.grants.iter().cloned().collect();
         for shown in all {
-            let Shown {
-                audience,
-                credential,
-                ..
-            } = shown;
-            let token = match &credential {
-                Credential::Password(password) => {
-                    let Password { name, key } = &**password;
-                    let grant =
-                        self.shared
-                            .authority
-                            .grant_of_password(name, key, self.peer.origin);
-                    self.on_judged_again(&JudgedAgain {
-                        credential,
-                        grant,
-                        changes,
-                    });
-                    continue;
-                }
-                Credential::Signature(token) => Arc::clone(token),
-                Credential::Bearer => continue,
-            };
+            let credential = shown.credential.clone();
+            if credential == Credential::Bearer {
+                continue;
+            }
             let (shared, origin) = (Arc::clone(&self.shared), self.peer.origin);
-            self.tasks.spawn(async move {
-                let audience = audience.unwrap_or_default();
-                Done::JudgedAgain(JudgedAgain {
+            let mut judging = Box::pin(async move {
+                JudgedAgain {
                     credential,
-                    grant: judged_patiently(&shared, &token, &audience, origin).await,
+                    grant: judged_patiently(&shared, &shown, origin).await,
                     changes,
-                })
+                }
             });
+            // Most were granted by a rule in memory.
+            let mut context = Context::from_waker(Waker::noop());
+            match judging.as_mut().poll(&mut context) {
+                Poll::Ready(judged) => self.on_judged_again(&judged),
+                Poll::Pending => {
+                    self.tasks
+                        .spawn(async move { Done::JudgedAgain(judging.await) });
+                }
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::authorization::bad_token::BadToken;
-use crate::authorization::credential::{Credential, Refused};
+use crate::authorization::credential::{Credential, Refused, Shown};
 use crate::authorization::grant::Grant;
 use crate::authorization::grants::Grants;
 use crate::authorization::put_token::PutToken;
@@ -158,18 +158,44 @@ pub(crate) struct JudgedAgain {
     pub(crate) changes: u64,
 }
 
-/// Waits while the broker is busy, because that is no verdict on a token.
+/// Judges a credential again. Waits while the broker is busy, because that is no verdict, but for 5 s at most: nobody keeps
+/// for longer what may have been taken away. While the partition has no owner here, nothing is carried out, so that does not
+/// count.
 pub(crate) async fn judged_patiently(
     shared: &Shared,
-    token: &str,
-    audience: &str,
+    shown: &Shown,
     origin: Origin,
 ) -> Option<Grant> {
-    for _ in 0..BUSY_TRIES {
-        match shared.authority.grant_for(token, audience, origin).await {
-            Err(BadToken::Unavailable) => tokio::time::sleep(BUSY_PAUSE).await,
-            judged => return judged.ok(),
+    let ownership = shared.broker.ownership();
+    loop {
+        let mut owners = ownership.watch();
+        drop(owners.wait_for(Option::is_some).await);
+        let judging = async {
+            loop {
+                match judged(shared, shown, origin).await {
+                    Err(BadToken::Unavailable) if ownership.epoch().is_none() => return None,
+                    Err(BadToken::Unavailable) => tokio::time::sleep(BUSY_PAUSE).await,
+                    judged => return Some(judged.ok().flatten()),
+                }
+            }
+        };
+        let judged = tokio::time::timeout(BUSY_PAUSE * BUSY_TRIES, judging).await;
+        if let Some(grant) = judged.unwrap_or(Some(None)) {
+            return grant;
         }
     }
-    None
+}
+
+/// What is granted for a credential now.
+async fn judged(shared: &Shared, shown: &Shown, origin: Origin) -> Result<Option<Grant>, BadToken> {
+    let authority = &shared.authority;
+    match &shown.credential {
+        Credential::Signature(token) => {
+            let audience = shown.audience.as_deref().unwrap_or_default();
+            authority.grant_for(token, audience, origin).await.map(Some)
+        }
+        Credential::Password(password) => authority.grant_of_password(password, origin).await,
+        // It does not depend on rules.
+        Credential::Bearer => Ok(Some(shown.grant.clone())),
+    }
 }
