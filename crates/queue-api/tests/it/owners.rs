@@ -11,9 +11,9 @@ use kew_log::Epoch;
 use kew_log_contract::{MemoryOptions, MemorySource};
 use kew_loopback::{Fault, Faulty, faulty, handle_for_test};
 use kew_principals::{Key, PrincipalError, WhichKey};
-use kew_queue_api::{AccountStore, QueueApi, QueueApiOptions, StorageAccounts};
+use kew_queue_api::{AccountStore, Accounts, QueueApi, QueueApiOptions, StorageAccounts};
 
-use crate::client::{Answer, Call, Door, call};
+use crate::client::{ACCOUNT, Answer, Call, Door, KEY, call};
 use crate::properties::cors as rule;
 
 /// A server that shares its log with others, one of which owns it.
@@ -252,7 +252,36 @@ async fn rules_for_browsers_are_those_that_the_last_owner_has_left() {
     }
 }
 
-/// The account is known under two ownerships, and its rules are those of the second one, even if nobody asked in between.
+/// A server that serves a fixed account.
+async fn start_with_a_fixed_account(source: &MemorySource) -> Server {
+    let server = start(source).await;
+    let options = QueueApiOptions {
+        accounts: Accounts::well_known(),
+        ..QueueApiOptions::default()
+    };
+    Server {
+        door: Door::of(QueueApi::new(server.broker.clone(), options)),
+        ..server
+    }
+}
+
+/// An account that is not of the log stays the same: the epoch alone says that its rules are old.
+#[tokio::test]
+async fn rules_of_a_fixed_account_are_those_that_the_last_owner_has_left() {
+    let source = MemorySource::new(MemoryOptions::default());
+    let (account, page) = (ACCOUNT, "http://page");
+    let first = start_with_a_fixed_account(&source).await;
+    first.share(account, KEY, &[page]).await.check_status(202);
+    first.preflight(account, page).await.check_status(200);
+    let second = start_with_a_fixed_account(&source).await;
+    second.share(account, KEY, &[]).await.check_status(202);
+    first.learn().await;
+    let answer = first.preflight(account, page).await;
+    answer.check_error(503, "ServerBusy");
+    first.take_over(100).await;
+    first.preflight(account, page).await.check_status(403);
+}
+
 #[tokio::test]
 async fn a_change_writes_no_rule_back_that_another_owner_has_removed() {
     let source = MemorySource::new(MemoryOptions::default());
