@@ -336,11 +336,15 @@ impl Checker {
         let (_, scheduled) = self.scheduled_in(queue);
         sum.least += scheduled.least;
         sum.most += scheduled.most;
-        let sessions = self.queues.0.get(queue).map(|queue| &queue.sessions);
-        for (id, session) in sessions.into_iter().flatten() {
+        let known = self.queues.0.get(queue);
+        // If the queue is gone, so are its states.
+        let must_exist = known.is_some_and(|known| !known.may_be_absent());
+        for (id, session) in known.into_iter().flat_map(|known| &known.sessions) {
             let sizes = session.states.iter();
             let sizes = sizes.map(|state| state.as_ref().map_or(0, |it| state_size_bytes(id, it)));
-            sum.least += sizes.clone().min().unwrap_or(0);
+            if must_exist {
+                sum.least += sizes.clone().min().unwrap_or(0);
+            }
             sum.most += sizes.max().unwrap_or(0);
         }
         // Ids outside the window no longer count, which is not modelled here.
@@ -501,5 +505,32 @@ impl Life {
     pub(super) fn size_bytes(&self) -> u64 {
         let overlays = self.overlays.len() as u64 * CHANGE_SIZE_BYTES;
         OVERHEAD_SIZE_BYTES + self.content.body.len() as u64 + overlays
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kew_engine::Timestamp;
+
+    use super::*;
+    use crate::bus::workload::plain_options;
+
+    /// Nobody knows whether the queue was deleted, until an answer shows that it is there.
+    #[test]
+    fn states_count_for_sure_while_their_queue_is_there_for_sure() {
+        let mut checker = Checker::default();
+        let topic = topics::topic(0);
+        let own = topic + 1 + topics::WITH_SESSIONS;
+        for queue in [topic, own] {
+            let known = checker.queues.get(queue);
+            known.begin(plain_options(queue), Timestamp::ZERO);
+        }
+        let session = checker.queues.get(own).session("session-1");
+        session.states = vec![Some("26".into())];
+        assert_eq!(checker.size_bytes(topic).least, 139);
+        checker.queues.get(own).may_be(None);
+        assert_eq!(checker.size_bytes(topic).least, 0);
+        checker.is_there(own, &"").unwrap();
+        assert_eq!(checker.size_bytes(topic).least, 139);
     }
 }
