@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::duplicates::Ids;
 use super::queue::BusQueue;
 use super::session::Session;
 use super::snapshot::add_session;
@@ -12,7 +13,7 @@ use crate::vocabulary::column::{
     column, column_u32, optional_column, put_column, put_optional_column,
 };
 use crate::vocabulary::elements::held;
-use crate::vocabulary::{LeaseGeneration, Timestamp};
+use crate::vocabulary::{LeaseGeneration, PageNumber, Timestamp};
 
 /// A page has at most so many sessions, or ids.
 const COUNT_MAX: u64 = 1024;
@@ -103,26 +104,35 @@ pub(crate) fn use_session_numbers(
 }
 
 /// Writes remembered ids, in the order of their times.
-pub(crate) fn put_ids(out: &mut Vec<u8>, ids: &[(Timestamp, u128)]) {
+pub(crate) fn put_ids(out: &mut Vec<u8>, ids: &Ids) {
     put_varint(out, ids.len() as u64);
     let times: Vec<u64> = ids.iter().map(|(at, _)| at.as_ms()).collect();
     put_column(out, &times);
-    for (_, hash) in ids {
+    for (_, hash) in ids.iter() {
         out.extend_from_slice(&hash.to_be_bytes());
     }
 }
 
-/// Adds the ids of a page to a queue that is being restored. They come in the order of their times, so each one takes a
-/// step.
-pub(crate) fn restore_ids(queue: &mut BusQueue, r: &mut Reader<'_>) -> Result<(), DecodeError> {
+/// Adds the ids of a page to a queue that is being restored. They come in the order of their times.
+pub(crate) fn restore_ids(
+    queue: &mut BusQueue,
+    r: &mut Reader<'_>,
+    page: PageNumber,
+) -> Result<(), DecodeError> {
     let count = count(r)?;
-    for at in column(r, count)? {
-        let hash = u128::from_be_bytes(r.array()?);
-        let at = Timestamp::from_ms(at);
-        if queue.duplicates.last_at().is_some_and(|last| last > at) {
-            return Err(r.error("ids that are not in the order of their times"));
-        }
-        queue.duplicates.restore(hash, at);
+    let times = column(r, count)?;
+    if !times.is_sorted() {
+        return Err(r.error("ids that are not in the order of their times"));
     }
-    Ok(())
+    let mut ids = Ids::with_capacity(count);
+    for at in times {
+        let hash = u128::from_be_bytes(r.array()?);
+        if !ids.push(hash, Timestamp::from_ms(at)) {
+            return Err(r.error("ids of more than 49 days in one page"));
+        }
+    }
+    match queue.duplicates.restore_page(ids, page) {
+        true => Ok(()),
+        false => Err(r.error("ids that are not in the order of their times")),
+    }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::BusMessageState;
-use super::duplicates::SharedIds;
+use super::duplicates::{Block, SharedIds};
 use super::event::codec::{cause, options, put_cause, put_flags, put_options, with_flags};
 use super::event::effects::{next_copy, put_next_copy};
 use super::message::Message;
@@ -15,13 +15,13 @@ use super::session::{Session, SharedSessions};
 use crate::catalogue::Catalogue;
 use crate::queues::Queue;
 use crate::queues::snapshot::{SharedQueue, put_head};
-use crate::shared::{Block, Chunk, Share};
+use crate::shared::{Chunk, Share};
 use crate::table::{Live, Record, Run, RunLength, Side};
 use crate::vocabulary::codec::{DecodeError, Reader, optional, put_optional, put_str, put_varint};
 use crate::vocabulary::elements::{
     incarnation, location, name, put_location, put_name, put_time, sequence_number, time,
 };
-use crate::vocabulary::{EntityName, Incarnation, LeaseGeneration, SequenceNumber, Timestamp};
+use crate::vocabulary::{EntityName, Incarnation, LeaseGeneration, SequenceNumber};
 
 pub(super) mod kind {
     pub(in crate::bus) const QUEUE: u8 = 32;
@@ -32,13 +32,11 @@ pub(super) mod kind {
     pub(in crate::bus) const TOPIC: u8 = 37;
     pub(in crate::bus) const SUBSCRIPTION: u8 = 38;
     pub(in crate::bus) const RULES: u8 = 39;
+    pub(in crate::bus) const DUPLICATES_FROM: u8 = 40;
 }
 
 /// Sessions that follow each other.
 pub(crate) type SessionChunk = Arc<Chunk<Session>>;
-
-/// Remembered ids that follow each other, and how many of them are left out at the beginning.
-pub(crate) type IdBlock = (Block<(Timestamp, u128)>, usize);
 
 /// What a snapshot has of a bus queue.
 #[derive(Clone, Debug)]
@@ -56,10 +54,16 @@ impl Share for BusQueue {
     fn share(&self, incarnation: Incarnation) -> SharedBusQueue {
         let mut head = Vec::new();
         put_entity(&mut head, incarnation, self);
+        let ids_from = self.duplicates.dropped_before().map(|time| {
+            let mut out = Vec::new();
+            put_head(&mut out, kind::DUPLICATES_FROM, incarnation);
+            put_time(&mut out, time);
+            out
+        });
         SharedBusQueue {
             queue: SharedQueue {
                 incarnation,
-                head: vec![head],
+                head: std::iter::once(head).chain(ids_from).collect(),
                 runs: self.backlog.share(),
             },
             sessions: self.backlog.sessions.share(),
@@ -89,13 +93,11 @@ pub(crate) fn put_sessions(out: &mut Vec<u8>, incarnation: Incarnation, sessions
 }
 
 /// Puts the part with these remembered ids.
-pub(crate) fn put_ids(out: &mut Vec<u8>, incarnation: Incarnation, blocks: &[IdBlock]) {
+pub(crate) fn put_ids(out: &mut Vec<u8>, incarnation: Incarnation, blocks: &[Block]) {
     put_head(out, kind::DUPLICATES, incarnation);
-    for (block, skipped) in blocks {
-        for (at, hash) in block.iter().skip(*skipped) {
-            out.extend(hash.to_be_bytes());
-            put_time(out, *at);
-        }
+    for (at, hash) in blocks.iter().flat_map(|block| block.iter()) {
+        out.extend(hash.to_be_bytes());
+        put_time(out, at);
     }
 }
 
@@ -121,7 +123,7 @@ impl Queues {
         is_taken: &dyn Fn(&Incarnation) -> bool,
         r: &mut Reader<'_>,
     ) -> Result<bool, DecodeError> {
-        if !(kind::QUEUE..=kind::RULES).contains(&kind) {
+        if !(kind::QUEUE..=kind::DUPLICATES_FROM).contains(&kind) {
             return Ok(false);
         }
         let incarnation = incarnation(r)?;
@@ -152,6 +154,7 @@ impl Queues {
                     queue.duplicates.restore(hash, time(r)?);
                 }
             }
+            kind::DUPLICATES_FROM => queue.duplicates.keep_from(time(r)?),
             kind::DEAD_LETTER_SOURCES => {
                 while !r.is_empty() {
                     restore_dead_letter_source(queue, r)?;

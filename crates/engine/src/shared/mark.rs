@@ -5,7 +5,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::own;
 use crate::vocabulary::PageNumber;
@@ -14,8 +14,6 @@ use crate::vocabulary::PageNumber;
 #[derive(Debug)]
 pub(crate) struct Mark {
     page: AtomicU64,
-    /// How many values at the beginning of the content the page leaves out. The same thread reads and sets both.
-    skipped: AtomicU32,
 }
 
 /// No page has this number.
@@ -25,7 +23,6 @@ impl Default for Mark {
     fn default() -> Self {
         Self {
             page: AtomicU64::new(NONE),
-            skipped: AtomicU32::new(0),
         }
     }
 }
@@ -35,7 +32,6 @@ impl Clone for Mark {
     fn clone(&self) -> Self {
         Self {
             page: AtomicU64::new(self.page.load(Ordering::Relaxed)),
-            skipped: AtomicU32::new(self.skipped.load(Ordering::Relaxed)),
         }
     }
 }
@@ -49,20 +45,6 @@ impl Mark {
     /// Notes that a page has the content.
     pub(crate) fn set(&self, page: PageNumber) {
         self.page.store(page.as_u64(), Ordering::Relaxed);
-    }
-
-    /// The page that has the content without so many values at its beginning.
-    pub(crate) fn get_without(&self, skipped: usize) -> Option<PageNumber> {
-        let is_same = usize::try_from(self.skipped.load(Ordering::Relaxed)) == Ok(skipped);
-        self.get().filter(|_| is_same)
-    }
-
-    /// Notes that a page has the content without so many values at its beginning.
-    pub(crate) fn set_without(&self, skipped: usize, page: PageNumber) {
-        if let Ok(skipped) = u32::try_from(skipped) {
-            self.skipped.store(skipped, Ordering::Relaxed);
-            self.set(page);
-        }
     }
 
     /// Takes it away, because the content changes.
@@ -101,7 +83,7 @@ impl<T> Deref for Marked<T> {
 
 impl<T> Marked<T> {
     /// The value, to change how it lies in memory and not what it says: the mark stays.
-    pub(super) fn physical(&mut self) -> &mut T {
+    pub(crate) fn physical(&mut self) -> &mut T {
         &mut self.value
     }
 

@@ -10,7 +10,6 @@
 //! An ordered set is here too. No snapshot has one: it follows from what a snapshot has.
 
 mod block_length;
-mod deque;
 mod entities;
 mod map;
 mod mark;
@@ -20,11 +19,9 @@ mod waste;
 use std::sync::Arc;
 
 pub(crate) use self::block_length::BlockLength;
-pub(crate) use self::deque::{Block, SharedBlocks, SharedDeque};
 pub(crate) use self::entities::{Entities, HEADS_BITS, HeadMarks, Share};
 pub(crate) use self::map::{Chunk, Numbered, SharedMap};
-use self::mark::own_marked;
-pub(crate) use self::mark::{Mark, Marked};
+pub(crate) use self::mark::{Mark, Marked, own_marked};
 pub(crate) use self::ordered::Ordered;
 pub use self::waste::Waste;
 

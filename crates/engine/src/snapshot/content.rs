@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use crate::bus::snapshot as bus;
-use crate::bus::snapshot::{IdBlock, SessionChunk, SharedBusQueue};
-use crate::bus::{BusRule, Kept, put_part};
+use crate::bus::snapshot::{SessionChunk, SharedBusQueue};
+use crate::bus::{BusRule, IdBlock, Kept, put_part};
 use crate::queues::snapshot::{SharedQueue, put_messages};
 use crate::shared::groups;
 use crate::state::SnapshotHead;
@@ -83,8 +83,7 @@ fn plan_bus_queue(queue: SharedBusQueue, at_least: u64, parts: &mut Vec<Part>) {
     let chunks = chunks.into_iter();
     parts.extend(chunks.map(|chunks| Part::Sessions(incarnation, chunks)));
     let blocks = ids.blocks();
-    let count = |(block, skipped): &IdBlock| (block.len() - skipped) as u64;
-    let blocks = grouped(&blocks, count, at_least).into_iter();
+    let blocks = grouped(&blocks, |block| block.len() as u64, at_least).into_iter();
     parts.extend(blocks.map(|blocks| Part::Ids(incarnation, blocks)));
     plan_messages(&queue, at_least, Messages::Bus(numbers), parts);
     let sources = message_groups(&queue.runs, at_least).into_iter();

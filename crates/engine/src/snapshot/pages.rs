@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use super::Snapshot;
 use crate::bus::pages as bus;
-use crate::bus::snapshot::{IdBlock, SessionChunk, SharedBusQueue};
-use crate::bus::{RuleChunk, put_rules};
+use crate::bus::snapshot::{SessionChunk, SharedBusQueue};
+use crate::bus::{IdBlock, RuleChunk, put_rules};
 use crate::queues::snapshot::SharedQueue;
 use crate::shared::{Chunk, HEADS_BITS, HeadMarks, Mark};
 use crate::table::{
@@ -227,8 +227,8 @@ impl SnapshotPages {
         match self.pieces.get(index)? {
             Piece::Heads { mark, .. } => mark.as_ref()?.get(),
             Piece::Sessions(_, chunk) => chunk.mark().get(),
-            // What has left the front of a block is no change to it, but the page must not bring it back.
-            Piece::Ids(_, (block, skipped)) => block.mark().get_without(*skipped),
+            // Its queue's head says which ids at its beginning are dropped.
+            Piece::Ids(_, block) => block.mark().get(),
             Piece::Directory(_, chunk) => chunk.mark().get(),
             Piece::Rules(_, chunk) => chunk.mark().get(),
             Piece::Run(_, run) => match run.records_at() {
@@ -258,13 +258,10 @@ impl SnapshotPages {
                 kind::SESSIONS,
                 vec![of_queue(*queue, |out| bus::put_sessions(out, chunk))],
             ),
-            Piece::Ids(queue, (block, skipped)) => {
-                let ids = block.get(*skipped..).unwrap_or_default();
-                (
-                    kind::IDS,
-                    vec![of_queue(*queue, |out| bus::put_ids(out, ids))],
-                )
-            }
+            Piece::Ids(queue, block) => (
+                kind::IDS,
+                vec![of_queue(*queue, |out| bus::put_ids(out, block))],
+            ),
             Piece::Directory(queue, chunk) => {
                 let mut out = Vec::new();
                 put_directory(&mut out, self.head(*queue), chunk);
@@ -293,7 +290,7 @@ impl SnapshotPages {
             }) => mark.set(page),
             Some(Piece::Heads { mark: None, .. }) | None => {}
             Some(Piece::Sessions(_, chunk)) => chunk.mark().set(page),
-            Some(Piece::Ids(_, (block, skipped))) => block.mark().set_without(*skipped, page),
+            Some(Piece::Ids(_, block)) => block.mark().set(page),
             Some(Piece::Directory(_, chunk)) => chunk.mark().set(page),
             Some(Piece::Run(_, run)) => run.keep_page(page),
             Some(Piece::Rules(_, chunk)) => chunk.mark().set(page),

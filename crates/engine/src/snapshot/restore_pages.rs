@@ -184,7 +184,7 @@ impl State {
         match kind {
             PartKind::Heads => restoring.heads.push(self.restore_heads(page, &mut r)?),
             PartKind::Sessions => self.restore_sessions(page, &mut r)?,
-            PartKind::Ids => self.restore_ids(&mut r)?,
+            PartKind::Ids => self.restore_ids(page, &mut r)?,
             PartKind::Rules => self.restore_rules(page, &mut r)?,
         }
         r.finish()
@@ -354,12 +354,12 @@ impl State {
         Ok(())
     }
 
-    fn restore_ids(&mut self, r: &mut Reader<'_>) -> Result<(), DecodeError> {
+    fn restore_ids(&mut self, page: PageNumber, r: &mut Reader<'_>) -> Result<(), DecodeError> {
         let incarnation = incarnation(r)?;
         let Some(queue) = self.bus.get_mut(&incarnation) else {
             return Err(r.error("ids of a bus queue that is not there"));
         };
-        bus::restore_ids(queue, r)?;
+        bus::restore_ids(queue, r, page)?;
         queue.settle(&mut self.catalogue, incarnation);
         Ok(())
     }

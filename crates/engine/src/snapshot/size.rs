@@ -123,7 +123,6 @@ impl State {
             let pages = entity_size_bytes(it) + runs * waiting_bytes;
             size.add((pages, consumed), count, 0)
         });
-        let run_length = self.catalogue.run_length.as_u64();
         let (mut forwarded, mut new_runs) = (Forwarded::default(), 0);
         let size = self.bus.values().fold(size, |size, it| {
             let (count, others) = (it.backlog.count(), other_pieces(it));
@@ -132,7 +131,7 @@ impl State {
             // As many runs may begin in the queue of its dead letters.
             new_runs += runs;
             let consumed = (count + others) * PATCHED_SIZE_BYTES + runs * run_bytes;
-            let pages = queue_size_bytes(it, run_length) + runs * waiting_bytes;
+            let pages = queue_size_bytes(it) + runs * waiting_bytes;
             size.add((pages, consumed), count, others)
         });
         let new_bytes_max = new_runs * new_run_bytes + forwarded.size_bytes(new_run_bytes);
@@ -240,15 +239,13 @@ fn entity_size_bytes(entity: &Entity) -> u64 {
         + entity.backlog.table().run_count() * RUN_SIZE_BYTES_MAX
 }
 
-fn queue_size_bytes(queue: &BusQueue, run_length: u64) -> u64 {
+fn queue_size_bytes(queue: &BusQueue) -> u64 {
     let options = &queue.options;
     let destinations = [&options.forward_to, &options.forward_dead_letters_to];
     let destinations = destinations.into_iter().flatten().map(|name| name.len());
     let texts = queue.name.account.len() + queue.name.name.len() + destinations.sum::<usize>();
     let sessions = queue.backlog.sessions.count();
-    // Nearly all blocks of ids are full.
-    let blocks = 1 + 2 * queue.duplicates.kept_count() / run_length;
-    let heads = sessions + rule_count(queue) + blocks;
+    let heads = sessions + rule_count(queue) + queue.duplicates.block_count();
     ENTITY_SIZE_BYTES_MAX
         + (texts + options.description.len()) as u64
         + queue.backlog.snapshot_size_bytes_max()

@@ -39,9 +39,8 @@ fn recount(state: &State, now: Timestamp) -> Vec<BusQueueOverview> {
             });
             messages.sum::<u64>() + states.sum::<u64>()
         });
-        let ids = queue.duplicates.iter();
-        let window_ms = queue.options.duplicate_window_ms.unwrap_or(0);
-        let ids = ids.filter(|(_, at)| !at.plus_ms(window_ms).has_passed(now));
+        let window_ms = queue.options.duplicate_window_ms;
+        let ids = window_ms.map(|window_ms| queue.duplicates.count(window_ms, now));
         let sessions = queue.backlog.sessions.iter();
         let locked = sessions.filter(|(_, session)| session.locked_until > Timestamp::ZERO);
         let mut messages = queue.backlog.messages();
@@ -54,7 +53,7 @@ fn recount(state: &State, now: Timestamp) -> Vec<BusQueueOverview> {
             scheduled: in_state(|state| state == BusMessageState::Scheduled),
             dead_letters: all(dead).count() as u64,
             failed_transfers: all(failed).count() as u64,
-            size_bytes: sizes.iter().sum::<u64>() + 128 * ids.count() as u64,
+            size_bytes: sizes.iter().sum::<u64>() + 128 * ids.unwrap_or(0),
             sessions_locked: locked.count() as u64,
             oldest_at: oldest.map(|message| message.enqueued_at),
             // Messages that are gone are not there to be counted: see `flow.rs`.

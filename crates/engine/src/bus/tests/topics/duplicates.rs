@@ -156,7 +156,7 @@ fn a_remembered_id_counts_once_in_the_size_of_its_topic() {
     assert_eq!(p.numbers(vec![text("y")]), [2]);
 
     // The ids go with their window, as due work of the topic.
-    p.pass_ms(WINDOW_MS);
+    p.pass_ms(WINDOW_MS + 1000);
     let copies = 2 + 4 * MESSAGE_OVERHEAD_BYTES;
     assert_eq!(p.view(&topic()).counts.size_bytes, copies);
     p.pass_ms(1_000);

@@ -1,10 +1,11 @@
 //! Remembered ids as pages.
 
 use super::{DIRECTORY, HEADS, Queue};
-use crate::bus::pages::put_ids;
 use crate::snapshot::pages::{PAGE_VERSION, kind};
 use crate::snapshot::{PageBytes, RestoringPages};
 use crate::state::State;
+use crate::vocabulary::codec::put_varint;
+use crate::vocabulary::column::put_column;
 use crate::vocabulary::elements::put_time;
 use crate::vocabulary::{Incarnation, PageNumber, Timestamp};
 
@@ -53,21 +54,18 @@ fn known(state: &State) -> Vec<(u128, Timestamp)> {
 }
 
 #[test]
-fn ids_that_are_dropped_rewrite_their_block_once() {
+fn ids_that_are_dropped_stay_on_the_page_of_their_block() {
     let mut queue = Queue::new();
     remember(&mut queue, 10_000, 3000);
     assert_eq!(queue.snapshot(), [HEADS, kind::IDS, kind::IDS, kind::IDS]);
     assert_eq!(queue.snapshot(), []);
-    for (ms, new) in [
-        (10_100, &[HEADS, kind::IDS][..]),
-        (10_101, &[HEADS, kind::IDS]),
-        // The first block goes, and a part of the second one.
-        (11_500, &[HEADS, kind::IDS]),
-        // The second one goes as a whole.
-        (12_048, &[HEADS]),
+    for ms in [
+        10_100, 10_101, // The first block goes, and a part of the second one.
+        11_500, // The second one goes as a whole.
+        12_048,
     ] {
         forget_before(&mut queue, ms);
-        assert_eq!(queue.snapshot(), new, "{ms}");
+        assert_eq!(queue.snapshot(), [HEADS], "{ms}");
         assert_eq!(queue.snapshot(), [], "{ms}");
         assert_eq!(known(&queue.store.restored()), known(&queue.state));
     }
@@ -81,7 +79,12 @@ fn ids_whose_times_fall_are_refused() {
     let at = |ms: u64| (Timestamp::from_ms(ms), u128::from(ms));
     let page = |ids: &[(Timestamp, u128)]| {
         let mut bytes = vec![PAGE_VERSION, 5];
-        put_ids(&mut bytes, ids);
+        put_varint(&mut bytes, ids.len() as u64);
+        let times: Vec<u64> = ids.iter().map(|(at, _)| at.as_ms()).collect();
+        put_column(&mut bytes, &times);
+        for (_, hash) in ids {
+            bytes.extend_from_slice(&hash.to_be_bytes());
+        }
         PageBytes {
             kind: kind::IDS,
             groups: vec![bytes],

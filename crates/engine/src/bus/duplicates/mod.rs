@@ -1,0 +1,367 @@
+//! The message ids that a queue remembers, to drop duplicates.
+//!
+//! They lie in blocks in the order of their times. A full block does not change any more, and is found by an index.
+
+mod block;
+mod index;
+mod seconds;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kew_planted::{Bug, is_planted};
+
+use self::block::Places;
+pub(crate) use self::block::{Block, Ids};
+use self::index::Index;
+use self::seconds::{Seconds, counting_from, counts_until};
+use crate::shared::{Chunk, SharedMap, own_marked};
+use crate::table::RunLength;
+use crate::vocabulary::{PageNumber, Timestamp};
+
+/// What a remembered id counts for in its queue's size.
+pub(crate) const REMEMBERED_ID_SIZE_BYTES: u64 = 128;
+
+/// The most that one takes in a snapshot: a hash and a time.
+pub(crate) const REMEMBERED_SIZE_BYTES: u64 = 24;
+
+/// How many blocks of dropped ids leave memory at most when a new id comes, and as one due thing. More leave than come,
+/// and few enough leave that no message waits long.
+const FREED_AT_ONCE_MAX: usize = 16;
+
+/// Ids that are due are looked for once in this time. Otherwise each new id would change a busy queue's deadline.
+const FORGET_INTERVAL_MS: u64 = 1000;
+
+/// With fewer dropped ids, the newest block stays as it is.
+const DROPPED_MIN: usize = 4;
+
+/// Message ids seen within the window, as keyed hashes of 128 bits.
+///
+/// Ids older than the window do not count. They are dropped as new ones come: the kept ids are a function of the
+/// events. Those that no new one drops are forgotten as due work, without an event: two values are equal if they
+/// differ in such ids alone. Dropped ids leave memory a little later, with their block.
+///
+/// The times of events do not fall. If one does, its id has the time of the last one: `apply` is total. No event repeats
+/// an id within its window. If one does, the id counts twice.
+#[derive(Debug)]
+pub(crate) struct Duplicates {
+    /// Full blocks, by consecutive numbers. Nothing in them changes.
+    full: SharedMap<Block>,
+    /// The number of the newest block.
+    next: u64,
+    index: Index,
+    newest: Block,
+    places: Places,
+    seconds: Seconds,
+    /// Ids seen before this time are dropped.
+    kept_from: Timestamp,
+    /// Ids seen before this time are forgotten, or do not count any more.
+    forgotten_before: Timestamp,
+    /// How many are in memory.
+    in_memory: u64,
+    length: RunLength,
+    copied: u64,
+}
+
+/// Remembered ids with their times, as a snapshot shares them.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedIds {
+    full: Vec<Arc<Chunk<Block>>>,
+    newest: Block,
+    kept_from: Timestamp,
+}
+
+impl SharedIds {
+    /// How many references it has.
+    pub(crate) fn len(&self) -> usize {
+        self.full.len()
+    }
+
+    /// The blocks that have ids which count.
+    pub(crate) fn blocks(&self) -> Vec<Block> {
+        let full = self.full.iter().flat_map(|chunk| chunk.iter());
+        let blocks = full.map(|(_, block)| block).chain([&self.newest]);
+        let from = counting_from(self.kept_from);
+        let kept = blocks.filter(|block| !block.is_empty() && block.last_at() >= from);
+        kept.cloned().collect()
+    }
+}
+
+impl PartialEq for Duplicates {
+    fn eq(&self, other: &Self) -> bool {
+        let from = self.forgotten_before.max(other.forgotten_before);
+        let kept = |of: &Self| {
+            let kept = of.iter().filter(|(_, at)| *at >= from);
+            kept.collect::<BTreeMap<_, _>>()
+        };
+        kept(self) == kept(other)
+    }
+}
+
+impl Eq for Duplicates {}
+
+impl Duplicates {
+    pub(crate) fn new(length: RunLength) -> Self {
+        Self {
+            full: SharedMap::new(length.as_u64()),
+            next: 0,
+            index: Index::default(),
+            newest: Block::default(),
+            places: Places::default(),
+            seconds: Seconds::default(),
+            kept_from: Timestamp::ZERO,
+            forgotten_before: Timestamp::ZERO,
+            in_memory: 0,
+            length,
+            copied: 0,
+        }
+    }
+
+    /// The kept ids in the order of their times, for a snapshot.
+    pub(crate) fn share(&self) -> SharedIds {
+        SharedIds {
+            full: self.full.share(),
+            newest: Arc::clone(&self.newest),
+            kept_from: self.kept_from,
+        }
+    }
+
+    /// The time before which ids are dropped, if a block that a snapshot has has such ids.
+    pub(crate) fn dropped_before(&self) -> Option<Timestamp> {
+        let mut blocks = self.blocks();
+        let from = counting_from(self.kept_from);
+        let kept = blocks.find(|block| block.last_at() >= from)?;
+        (kept.first_at() < self.kept_from).then_some(self.kept_from)
+    }
+
+    /// How many ids were copied since the last call because a snapshot had them.
+    pub(crate) fn take_copied(&mut self) -> u64 {
+        std::mem::take(&mut self.copied) + self.full.take_copied()
+    }
+
+    /// Remembers an id, and drops some ids older than the window.
+    pub(crate) fn note(&mut self, id: u128, window_ms: u64, at: Timestamp) {
+        self.keep_from(within(window_ms, at));
+        self.free();
+        self.add(id, at);
+    }
+
+    /// Forgets ids older than the window, and frees the memory of some dropped ones.
+    pub(crate) fn forget(&mut self, window_ms: u64, now: Timestamp) {
+        let from = within(window_ms, now);
+        self.forgotten_before = self.forgotten_before.max(from);
+        self.seconds
+            .drop_before(self.kept_from.max(self.forgotten_before));
+        self.free();
+    }
+
+    /// When there is something to forget, or earlier.
+    pub(crate) fn next_deadline(&self, window_ms: u64) -> Option<Timestamp> {
+        let last_at = self.blocks().next()?.last_at();
+        if last_at < self.needed_from() {
+            return Some(Timestamp::ZERO);
+        }
+        let over_ms = counts_until(last_at, window_ms).as_ms();
+        let round_ms = over_ms.div_ceil(FORGET_INTERVAL_MS);
+        Some(Timestamp::from_ms(
+            round_ms.saturating_mul(FORGET_INTERVAL_MS),
+        ))
+    }
+
+    /// Drops the ids seen before a time. They do not come back when the window grows.
+    pub(crate) fn keep_from(&mut self, time: Timestamp) {
+        self.kept_from = self.kept_from.max(time);
+        self.seconds.drop_before(self.kept_from);
+    }
+
+    /// Restores an id of a snapshot.
+    pub(crate) fn restore(&mut self, id: u128, at: Timestamp) {
+        self.add(id, at);
+    }
+
+    /// Restores the ids of a page, in the order of their times. Returns false if they begin before those that are there.
+    pub(crate) fn restore_page(&mut self, ids: Ids, page: PageNumber) -> bool {
+        let Some(last_at) = ids.hashes().first().map(|_| ids.first_at()) else {
+            return true;
+        };
+        if self.last_at().is_some_and(|before| before > last_at) {
+            return false;
+        }
+        self.fill();
+        for (at, _) in ids.iter() {
+            self.tally(at);
+        }
+        let is_full = ids.len() >= self.length_max();
+        self.newest = Block::default();
+        *own_marked(&mut self.newest, &mut self.copied, |_| 0) = ids;
+        self.newest.mark().set(page);
+        match is_full {
+            true => self.fill(),
+            false => self.places = Places::of(&self.newest),
+        }
+        true
+    }
+
+    /// Adds the ids that another reading of the same log has found.
+    pub(crate) fn absorb(&mut self, other: &Self) {
+        let mut seen_at = BTreeMap::new();
+        for (id, at) in self.iter().chain(other.iter()) {
+            let known = seen_at.entry(id).or_insert(at);
+            *known = at.max(*known);
+        }
+        let mut by_time: Vec<_> = seen_at.into_iter().map(|(id, at)| (at, id)).collect();
+        by_time.sort_unstable();
+        let before = std::mem::replace(self, Self::new(self.length));
+        (self.kept_from, self.forgotten_before) = (before.kept_from, before.forgotten_before);
+        by_time.into_iter().for_each(|(at, id)| self.add(id, at));
+    }
+
+    fn length_max(&self) -> usize {
+        usize::try_from(self.length.as_u64()).unwrap_or(usize::MAX)
+    }
+
+    /// When the last id was seen.
+    fn last_at(&self) -> Option<Timestamp> {
+        let last = self.full.last();
+        let last = (!self.newest.is_empty()).then_some(&self.newest).or(last);
+        last.map(|block| block.last_at())
+    }
+
+    fn add(&mut self, id: u128, at: Timestamp) {
+        let at = self.last_at().map_or(at, |last| last.max(at));
+        if self.newest.len() >= self.length_max() {
+            self.fill();
+        }
+        if !self.push(id, at) {
+            self.fill();
+            self.push(id, at);
+        }
+        self.tally(at);
+    }
+
+    fn push(&mut self, id: u128, at: Timestamp) -> bool {
+        let newest = own_marked(&mut self.newest, &mut self.copied, |it| it.len() as u64);
+        let is_pushed = newest.push(id, at);
+        if is_pushed {
+            self.places.note_last(&self.newest);
+        }
+        is_pushed
+    }
+
+    fn tally(&mut self, at: Timestamp) {
+        self.in_memory += 1;
+        if at >= counting_from(self.kept_from) {
+            self.seconds.note(at);
+        }
+    }
+
+    /// Makes the newest block a full one.
+    fn fill(&mut self) {
+        if self.newest.is_empty() {
+            return;
+        }
+        let mut block = std::mem::take(&mut self.newest);
+        self.places = Places::default();
+        if let Some(own) = Arc::get_mut(&mut block) {
+            own.physical().shrink();
+        }
+        self.index.add(self.next, block.hashes());
+        self.full.get_or_insert_with(self.next, || block);
+        self.next += 1;
+    }
+
+    /// Ids seen before this time do not count any more.
+    fn needed_from(&self) -> Timestamp {
+        counting_from(self.kept_from.max(self.forgotten_before))
+    }
+
+    /// Frees the memory of some ids that are not needed any more.
+    fn free(&mut self) {
+        let before = self.needed_from();
+        for _ in 0..FREED_AT_ONCE_MAX {
+            let Some((number, block)) = self.full.iter().next() else {
+                self.free_newest(before);
+                return;
+            };
+            if block.last_at() >= before {
+                return;
+            }
+            self.in_memory -= block.len() as u64;
+            self.full.remove(number);
+            self.index.drop_before(number + 1);
+        }
+    }
+
+    /// There are no other blocks. What is left is copied once half of it is not needed.
+    fn free_newest(&mut self, before: Timestamp) {
+        let dropped = self.newest.count_before(before);
+        if dropped == self.newest.len() {
+            self.newest = Block::default();
+            self.places = Places::default();
+        } else if dropped >= DROPPED_MIN && dropped >= self.newest.len() / 2 {
+            let left = self.newest.without(dropped);
+            self.newest = Block::default();
+            *own_marked(&mut self.newest, &mut self.copied, |_| 0) = left;
+            self.places = Places::of(&self.newest);
+        } else {
+            return;
+        }
+        self.in_memory -= dropped as u64;
+    }
+
+    /// All blocks, oldest first.
+    fn blocks(&self) -> impl Iterator<Item = &Block> {
+        let newest = (!self.newest.is_empty()).then_some(&self.newest);
+        self.full.iter().map(|(_, block)| block).chain(newest)
+    }
+
+    /// Whether an id was seen within the window before `now`.
+    pub(crate) fn has(&self, id: u128, window_ms: u64, now: Timestamp) -> bool {
+        let is_seen = |at: Timestamp| {
+            let is_seen = at >= self.kept_from && !at.plus_ms(window_ms).has_passed(now);
+            is_seen || is_planted(Bug::BusWindowNeverEnds)
+        };
+        let newest = self.places.find(&self.newest, id);
+        if newest.is_some_and(|place| is_seen(self.newest.at(place))) {
+            return true;
+        }
+        let blocks = self.index.blocks_of(id);
+        let mut seen = blocks.filter_map(|block| self.full.get(block)?.seen_at(id));
+        seen.any(is_seen)
+    }
+
+    /// How many ids count: those that were seen in seconds that had not ended when the window before `now` began.
+    pub(crate) fn count(&self, window_ms: u64, now: Timestamp) -> u64 {
+        self.seconds.count(window_ms, now)
+    }
+
+    /// How many are in memory.
+    pub(crate) fn kept_count(&self) -> u64 {
+        self.in_memory
+    }
+
+    /// How many blocks are in memory.
+    pub(crate) fn block_count(&self) -> u64 {
+        self.full.len() as u64 + u64::from(!self.newest.is_empty())
+    }
+
+    /// An upper bound of what they take in a snapshot.
+    pub(crate) fn snapshot_size_bytes_max(&self) -> u64 {
+        self.kept_count() * REMEMBERED_SIZE_BYTES
+    }
+
+    /// All kept ids, in the order of their times.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u128, Timestamp)> {
+        let ids = self.blocks().flat_map(|block| block.iter());
+        let kept = ids.filter(|(at, _)| *at >= self.kept_from);
+        kept.map(|(at, id)| (id, at))
+    }
+}
+
+/// The earliest time within the window before `now`.
+fn within(window_ms: u64, now: Timestamp) -> Timestamp {
+    Timestamp::from_ms(now.as_ms().saturating_add(1).saturating_sub(window_ms))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,267 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const WINDOW_MS: u64 = 2500;
+
+fn empty() -> Duplicates {
+    Duplicates::new(RunLength::TINY)
+}
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::from_ms(ms)
+}
+
+/// As a start finds it: each block is a page.
+fn restored(from: &Duplicates) -> Duplicates {
+    let mut duplicates = empty();
+    if let Some(time) = from.dropped_before() {
+        duplicates.keep_from(time);
+    }
+    for (number, block) in (0..).zip(from.share().blocks()) {
+        assert!(duplicates.restore_page((**block).clone(), PageNumber::new(number)));
+    }
+    duplicates
+}
+
+/// As an older whole snapshot has it.
+fn restored_one_by_one(from: &Duplicates) -> Duplicates {
+    let mut duplicates = empty();
+    duplicates.keep_from(from.kept_from);
+    (from.iter()).for_each(|(id, at)| duplicates.restore(id, at));
+    duplicates
+}
+
+/// What is remembered by the rules: ids with their times, and all times of the ids that were seen.
+#[derive(Default)]
+struct Model {
+    seen_ms: BTreeMap<u128, u64>,
+    all_ms: Vec<u64>,
+    kept_from_ms: u64,
+}
+
+impl Model {
+    fn note(&mut self, id: u128, ms: u64, window_ms: u64) {
+        self.keep_from(ms + 1 - window_ms);
+        self.seen_ms.insert(id, ms);
+        self.all_ms.push(ms);
+    }
+
+    fn keep_from(&mut self, ms: u64) {
+        self.kept_from_ms = self.kept_from_ms.max(ms);
+    }
+
+    fn has(&self, id: u128, window_ms: u64, now: u64) -> bool {
+        let is_seen = |ms: &u64| *ms >= self.kept_from_ms && ms + window_ms > now;
+        self.seen_ms.get(&id).is_some_and(is_seen)
+    }
+
+    fn count(&self, window_ms: u64, now: u64) -> u64 {
+        let end = |ms: &u64| ms / 1000 * 1000 + 999;
+        let counts = |ms: &&u64| end(ms) >= self.kept_from_ms && end(ms) + window_ms > now;
+        self.all_ms.iter().filter(counts).count() as u64
+    }
+}
+
+/// Ids that begin alike, and others.
+fn hash_of(id: u8) -> u128 {
+    match id % 3 {
+        0 => id.into(),
+        1 => u128::from(id) << 86,
+        _ => u128::from(id) << 120 | u128::from(id),
+    }
+}
+
+proptest! {
+    /// The window changes, as updates of a queue change it.
+    #[test]
+    fn ids_are_known_within_the_window_and_count_to_the_end_of_its_second(
+        steps in prop::collection::vec((0_u64..700, 0_u8..60, 1_u64..30, any::<bool>()), 1..200),
+    ) {
+        let (mut now, mut window_ms) = (10_000, WINDOW_MS);
+        let (mut duplicates, mut model) = (empty(), Model::default());
+        for (passed_ms, id, window, forgets) in steps {
+            now += passed_ms;
+            if window < 4 {
+                let from_ms = now - window_ms + 1;
+                duplicates.keep_from(at(from_ms));
+                model.keep_from(from_ms);
+                window_ms = window * WINDOW_MS;
+            }
+            if forgets {
+                duplicates.forget(window_ms, at(now));
+            }
+            let known = duplicates.has(hash_of(id), window_ms, at(now));
+            prop_assert_eq!(known, model.has(hash_of(id), window_ms, now));
+            if !known {
+                duplicates.note(hash_of(id), window_ms, at(now));
+                model.note(hash_of(id), now, window_ms);
+            }
+            let restored = restored(&duplicates);
+            prop_assert_eq!(&restored, &duplicates);
+            prop_assert_eq!(&restored_one_by_one(&duplicates), &duplicates);
+            for later in [0, 500, 2499, 2500, 6000] {
+                let then = now + later;
+                let count = model.count(window_ms, then);
+                prop_assert_eq!(duplicates.count(window_ms, at(then)), count);
+                prop_assert_eq!(restored.count(window_ms, at(then)), count);
+            }
+            for id in 0..60 {
+                let known = model.has(hash_of(id), window_ms, now);
+                prop_assert_eq!(duplicates.has(hash_of(id), window_ms, at(now)), known);
+                prop_assert_eq!(restored.has(hash_of(id), window_ms, at(now)), known);
+            }
+            let mut absorbed = empty();
+            absorbed.absorb(&duplicates);
+            prop_assert_eq!(&absorbed, &duplicates);
+        }
+    }
+
+    #[test]
+    fn any_order_of_events_is_taken(
+        steps in prop::collection::vec((0_u64..5000, 0_u8..12), 1..60),
+    ) {
+        let mut duplicates = empty();
+        let mut last = 0;
+        for (ms, id) in steps {
+            duplicates.note(id.into(), WINDOW_MS, at(ms));
+            last = last.max(ms);
+            prop_assert!(duplicates.has(id.into(), WINDOW_MS, at(last)));
+            prop_assert!(!duplicates.has(id.into(), WINDOW_MS, at(last + WINDOW_MS)));
+            prop_assert!(duplicates.iter().is_sorted_by_key(|(_, at)| at));
+        }
+    }
+}
+
+#[test]
+fn what_is_dropped_does_not_depend_on_a_restart() {
+    let mut duplicates = empty();
+    (0..200).for_each(|id| duplicates.note(id, WINDOW_MS, at(1000)));
+    // Its first entry stands for nothing from now on.
+    duplicates.note(150, WINDOW_MS, at(5000));
+    let mut restarted = restored(&duplicates);
+    for id in [1000, 1001] {
+        duplicates.note(id, WINDOW_MS, at(5001));
+        restarted.note(id, WINDOW_MS, at(5001));
+    }
+    assert_eq!(restarted, duplicates);
+}
+
+#[test]
+fn a_longer_window_brings_no_dropped_id_of_a_block_back_after_a_restart() {
+    let mut duplicates = empty();
+    [(1, 1000), (2, 2000), (3, 3000)]
+        .into_iter()
+        .for_each(|(id, ms)| duplicates.note(id, WINDOW_MS, at(ms)));
+    duplicates.keep_from(at(2000));
+    assert_eq!(duplicates.dropped_before(), Some(at(2000)));
+    for duplicates in [&duplicates, &restored(&duplicates)] {
+        let has = |id| duplicates.has(id, 10 * WINDOW_MS, at(3000));
+        assert_eq!([1, 2, 3].map(has), [false, true, true]);
+        assert_eq!(duplicates.count(10 * WINDOW_MS, at(3000)), 2);
+    }
+    duplicates.keep_from(at(3000));
+    (4..7).for_each(|id| duplicates.note(id, WINDOW_MS, at(3000)));
+    duplicates.keep_from(at(4000));
+    assert_eq!(
+        (
+            duplicates.dropped_before(),
+            restored(&duplicates).kept_count()
+        ),
+        (None, 0)
+    );
+}
+
+#[test]
+fn few_blocks_are_dropped_at_once_and_in_the_end_all() {
+    let mut duplicates = empty();
+    (0..1000).for_each(|id| duplicates.note(id, WINDOW_MS, at(1000)));
+    assert_eq!(duplicates.count(WINDOW_MS, at(4498)), 1000);
+    assert_eq!(duplicates.count(WINDOW_MS, at(4499)), 0);
+    duplicates.note(1000, WINDOW_MS, at(5000));
+    assert_eq!(duplicates.kept_count(), 1000 - 4 * 16 + 1);
+    (1001..1020).for_each(|id| duplicates.note(id, WINDOW_MS, at(5000)));
+    assert_eq!(duplicates.kept_count(), 20);
+}
+
+#[test]
+fn ids_leave_memory_without_a_new_one() {
+    let mut duplicates = empty();
+    (0..1000).for_each(|id| duplicates.note(id, WINDOW_MS, at(1000)));
+    duplicates.note(1000, WINDOW_MS, at(1500));
+    let replayed = restored(&duplicates);
+    assert_eq!(duplicates.next_deadline(WINDOW_MS), Some(at(5000)));
+    let mut steps = 0;
+    while duplicates
+        .next_deadline(WINDOW_MS)
+        .is_some_and(|it| it.has_passed(at(5000)))
+    {
+        duplicates.forget(WINDOW_MS, at(5000));
+        assert_eq!(duplicates, replayed);
+        steps += 1;
+    }
+    assert_eq!(steps, 250_usize.div_ceil(FREED_AT_ONCE_MAX));
+    assert_eq!(duplicates.kept_count(), 0);
+    assert_eq!(duplicates.next_deadline(WINDOW_MS), None);
+    // What is within the window stays, and counts.
+    duplicates.note(1, WINDOW_MS, at(5000));
+    duplicates.forget(WINDOW_MS, at(7499));
+    assert!(duplicates.has(1, WINDOW_MS, at(7499)));
+    assert_ne!(duplicates, replayed);
+    assert!(!duplicates.has(1, WINDOW_MS, at(7500)));
+    duplicates.forget(WINDOW_MS, at(8498));
+    assert_eq!(duplicates.count(WINDOW_MS, at(8498)), 1);
+    duplicates.forget(WINDOW_MS, at(8499));
+    assert_eq!(duplicates.next_deadline(WINDOW_MS), None);
+}
+
+#[test]
+fn an_event_drops_any_number_and_they_leave_memory_later() {
+    let mut duplicates = empty();
+    (0..1000).for_each(|id| duplicates.note(id, WINDOW_MS, at(1000)));
+    duplicates.note(1000, WINDOW_MS, at(2500));
+    duplicates.keep_from(at(2000));
+    let longer_ms = 10 * WINDOW_MS;
+    assert_eq!(duplicates.count(longer_ms, at(2501)), 1);
+    let has = |id| duplicates.has(id, longer_ms, at(2501));
+    assert!(!has(0) && has(1000));
+    assert_eq!(restored(&duplicates), duplicates);
+    // An id that was dropped can come again before it has left memory.
+    duplicates.note(999, longer_ms, at(2502));
+    assert!(duplicates.has(999, longer_ms, at(2502)));
+    (0..20).for_each(|id| duplicates.note(2000 + id, longer_ms, at(2503)));
+    assert_eq!(duplicates.kept_count(), 22);
+    assert_eq!(duplicates.count(longer_ms, at(2503)), 22);
+}
+
+#[test]
+fn few_ids_of_a_queue_that_is_never_idle_are_in_memory() {
+    let mut duplicates = Duplicates::new(RunLength::DEFAULT);
+    for id in 0..2000_u32 {
+        duplicates.note(id.into(), WINDOW_MS, at(10_000 + 250 * u64::from(id)));
+        assert!(duplicates.kept_count() <= 30, "{id}");
+    }
+    assert_eq!(duplicates.count(WINDOW_MS, at(10_000 + 250 * 1999)), 12);
+}
+
+/// What blocks have pages keep them, whatever is added and dropped.
+#[test]
+fn a_full_block_keeps_its_page_until_all_of_it_is_dropped() {
+    let mut duplicates = empty();
+    let longer_ms = 10 * WINDOW_MS;
+    (0..10_u32)
+        .for_each(|id| duplicates.note(id.into(), longer_ms, at(1000 + 1000 * u64::from(id))));
+    let marks = |of: &Duplicates| {
+        let blocks = of.share().blocks().into_iter();
+        let marks = blocks.map(|block| block.mark().get().map(PageNumber::as_u64));
+        marks.collect::<Vec<_>>()
+    };
+    let mut restarted = restored(&duplicates);
+    assert_eq!(marks(&restarted), [Some(0), Some(1), Some(2)]);
+    restarted.note(10, longer_ms, at(11_000));
+    assert_eq!(marks(&restarted), [Some(0), Some(1), None]);
+    restarted.keep_from(at(4999));
+    assert_eq!(marks(&restarted), [Some(0), Some(1), None]);
+    restarted.keep_from(at(5000));
+    assert_eq!(marks(&restarted), [Some(1), None]);
+}
