@@ -342,6 +342,9 @@ impl State {
             run.count_again(&mut walked);
             resident.add(run.resident());
         }
+        for queue in self.bus.values() {
+            resident.add(queue.resident_ids());
+        }
         for state in self.bus.session_states() {
             walked.add(&mut of_sessions, state.body);
         }

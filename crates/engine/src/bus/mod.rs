@@ -16,6 +16,7 @@ mod describe;
 mod duplicates;
 pub(crate) mod event;
 mod format;
+mod ids;
 mod message;
 mod options;
 mod outcome;
@@ -42,7 +43,7 @@ pub use command::{
 };
 pub use decide::{Behind, Unread};
 pub(crate) use decide::{By, DueSpent, DueStep, Ground, HandOut, Turn};
-pub(crate) use duplicates::{Block as IdBlock, REMEMBERED_SIZE_BYTES};
+pub(crate) use duplicates::{Block as IdBlock, Duplicates, REMEMBERED_SIZE_BYTES};
 pub use event::BusFact;
 pub use format::{
     ACTION_SIZE_BYTES_MAX, DESCRIPTION_SIZE_BYTES_MAX, Format, Known, Made, NoFormat, Unfit,

@@ -113,24 +113,28 @@ pub(crate) fn put_ids(out: &mut Vec<u8>, ids: &Ids) {
     }
 }
 
+/// Reads the ids of a page, in the order of their times.
+pub(crate) fn ids(r: &mut Reader<'_>) -> Result<Vec<(Timestamp, u128)>, DecodeError> {
+    let count = count(r)?;
+    let times = column(r, count)?;
+    if !times.is_sorted() {
+        return Err(r.error("ids that are not in the order of their times"));
+    }
+    let times = times.into_iter().map(Timestamp::from_ms);
+    times
+        .map(|at| Ok((at, u128::from_be_bytes(r.array()?))))
+        .collect()
+}
+
 /// Adds the ids of a page to a queue that is being restored. They come in the order of their times.
 pub(crate) fn restore_ids(
     queue: &mut BusQueue,
     r: &mut Reader<'_>,
     page: PageNumber,
 ) -> Result<(), DecodeError> {
-    let count = count(r)?;
-    let times = column(r, count)?;
-    if !times.is_sorted() {
-        return Err(r.error("ids that are not in the order of their times"));
-    }
-    let mut ids = Ids::with_capacity(count);
-    for at in times {
-        let hash = u128::from_be_bytes(r.array()?);
-        if !ids.push(hash, Timestamp::from_ms(at)) {
-            return Err(r.error("ids of more than 49 days in one page"));
-        }
-    }
+    let Some(ids) = Ids::of(&ids(r)?) else {
+        return Err(r.error("ids of more than 49 days in one page"));
+    };
     match queue.duplicates.restore_page(ids, page) {
         true => Ok(()),
         false => Err(r.error("ids that are not in the order of their times")),

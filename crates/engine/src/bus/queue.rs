@@ -9,7 +9,7 @@ use super::rules::{DefaultRule, Topic, default_of_both};
 use crate::catalogue::{Catalogue, Deadline, FamilySize};
 use crate::effect::{Effect, Was};
 use crate::queues::{Flow, Moved, MovedOf, Queue};
-use crate::table::{Entry, MessageState, RunLength};
+use crate::table::{Entry, Live, MessageState, Resident, RunLength};
 use crate::vocabulary::{BodyLocation, EntityName, Hint, Incarnation, SequenceNumber, Timestamp};
 
 /// A queue, topic or subscription, and its two sub-queues.
@@ -41,6 +41,8 @@ pub(crate) struct BusQueue {
     pub(crate) counted: Hint<FamilySize>,
     /// Since when its family has its `rule`, as far as it was told.
     pub(crate) told: Hint<Option<SequenceNumber>>,
+    /// What its ids count for in memory.
+    pub(crate) counted_ids: Hint<Resident>,
     /// Its place among the deadlines of the catalogue.
     pub(crate) deadline: Hint<Deadline>,
     /// What came and was completed, for metrics.
@@ -70,6 +72,7 @@ impl BusQueue {
             rule: None,
             counted: Hint::default(),
             told: Hint::default(),
+            counted_ids: Hint::default(),
             deadline: Hint::default(),
             flow: Hint::default(),
         }
@@ -285,6 +288,7 @@ impl Queue for BusQueue {
 
     fn join(&mut self, catalogue: &mut Catalogue, incarnation: Incarnation) {
         self.forget_family();
+        self.counted_ids = Hint::default();
         match self.role {
             Role::Queue => {
                 catalogue.bus_queues.insert(self.name.clone(), incarnation);
@@ -301,6 +305,8 @@ impl Queue for BusQueue {
     }
 
     fn depart(&self, catalogue: &mut Catalogue, incarnation: Incarnation) {
+        let nothing = Resident::default();
+        catalogue.live.recount(*self.counted_ids, nothing);
         match self.role {
             // A later one keeps its name.
             Role::Queue if catalogue.bus_queues.get(&self.name) == Some(&incarnation) => {
@@ -327,6 +333,7 @@ impl Queue for BusQueue {
     fn count(&mut self, catalogue: &mut Catalogue, incarnation: Incarnation) {
         self.count_in_family(catalogue, incarnation);
         *catalogue.copied += self.duplicates.take_copied();
+        self.count_ids(&mut catalogue.live);
         if let Some(topic) = &mut self.topic {
             let dropped = topic.drop_retired(self.backlog.table().first_ready());
             *catalogue.copied += topic.take_copied() + dropped * DROP_STEPS;
@@ -339,6 +346,34 @@ impl Queue for BusQueue {
 }
 
 impl BusQueue {
+    /// Whether its ids may leave memory. Due work that forwards a message to a topic looks its id up, and does not ask for
+    /// ids before.
+    pub(crate) fn may_ids_leave(&self) -> bool {
+        self.role == Role::Queue
+    }
+
+    /// Counts which of its ids are in memory.
+    pub(crate) fn count_ids(&mut self, live: &mut Live) {
+        let resident = self.resident_ids();
+        if resident != *self.counted_ids {
+            live.recount(*self.counted_ids, resident);
+            *self.counted_ids = resident;
+        }
+    }
+
+    /// What its ids count for in memory, if they can leave it.
+    pub(crate) fn resident_ids(&self) -> Resident {
+        let (ids, cold_blocks) = match self.may_ids_leave() {
+            true => self.duplicates.resident(),
+            false => (0, 0),
+        };
+        Resident {
+            ids,
+            cold_blocks,
+            ..Resident::default()
+        }
+    }
+
     /// Tells its family what it counts for now.
     fn count_in_family(&mut self, catalogue: &mut Catalogue, incarnation: Incarnation) {
         let of = match self.role {

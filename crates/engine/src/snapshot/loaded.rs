@@ -1,8 +1,10 @@
 //! Records of a page that are read while the state goes on.
 
 use super::pages::PAGE_VERSION;
+use crate::bus;
 use crate::table::{GroupRead, GroupToRead, run_of_page};
 use crate::vocabulary::codec::{DecodeError, Reader};
+use crate::vocabulary::elements::incarnation;
 
 impl GroupToRead {
     /// Decodes the [groups of its page](GroupToRead::groups). Needs no state, so any thread can do it.
@@ -11,6 +13,15 @@ impl GroupToRead {
         let Some((&PAGE_VERSION, of)) = of.split_first() else {
             return Err(error("page version that is not known"));
         };
+        if self.group.block().is_some() {
+            let mut r = Reader::new(of);
+            if incarnation(&mut r)? != self.group.entity {
+                return Err(error("page of another entity"));
+            }
+            let ids = bus::pages::ids(&mut r)?;
+            r.finish()?;
+            return Ok(self.clone().with_ids(ids));
+        }
         let (head, run, messages) = run_of_page([of, messages])?;
         if (head.entity, run) != (self.group.entity, self.group.run) {
             return Err(error("page of another run"));

@@ -238,10 +238,16 @@ impl SnapshotPages {
         }
     }
 
-    /// Whether a piece can be encoded: a cold run's records are not in memory.
+    /// Whether a piece can be encoded: what is cold is not in memory.
     pub fn can_encode(&self, index: usize) -> bool {
-        let piece = self.pieces.get(index);
-        !matches!(piece, Some(Piece::Run(_, run)) if run.is_cold())
+        match self.pieces.get(index) {
+            Some(Piece::Run(_, run)) => !run.is_cold(),
+            Some(Piece::Ids(_, block)) => !block.is_cold(),
+            Some(
+                Piece::Heads { .. } | Piece::Sessions(..) | Piece::Directory(..) | Piece::Rules(..),
+            )
+            | None => true,
+        }
     }
 
     /// Encodes a piece.

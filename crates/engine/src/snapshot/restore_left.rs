@@ -164,7 +164,7 @@ impl State {
                     PartKind::Rules => self.use_rule_numbers(&bytes)?,
                     PartKind::Heads | PartKind::Ids => {}
                 }
-                let restored = self.restore_bytes(restoring, page, kind, &bytes);
+                let restored = self.restore_bytes(restoring, (page, None), kind, &bytes);
                 return completed.and(restored);
             }
         };

@@ -157,9 +157,9 @@ impl State {
             return self.restore_left(restoring, page, decoded);
         }
         let is_kept = std::mem::take(&mut restoring.keeps_next);
+        let resident_bytes = restoring.resident_bytes;
+        let resident_bytes = resident_bytes.map(|most| if is_kept { u64::MAX } else { most });
         if let Decoded::Run(head, index, messages) = decoded.0 {
-            let resident_bytes = restoring.resident_bytes;
-            let resident_bytes = resident_bytes.map(|most| if is_kept { u64::MAX } else { most });
             let run = (head, index, messages);
             return self.restore_run(restoring, page, run, resident_bytes);
         }
@@ -169,14 +169,16 @@ impl State {
         match decoded.0 {
             Decoded::Run(..) => Ok(()),
             Decoded::Directory(head, runs) => self.restore_directory(restoring, page, head, runs),
-            Decoded::Bytes(kind, bytes) => self.restore_bytes(restoring, page, kind, &bytes),
+            Decoded::Bytes(kind, bytes) => {
+                self.restore_bytes(restoring, (page, resident_bytes), kind, &bytes)
+            }
         }
     }
 
     pub(super) fn restore_bytes(
         &mut self,
         restoring: &mut RestoringPages,
-        page: PageNumber,
+        (page, resident_bytes): (PageNumber, Option<u64>),
         kind: PartKind,
         bytes: &[u8],
     ) -> Result<(), DecodeError> {
@@ -184,7 +186,7 @@ impl State {
         match kind {
             PartKind::Heads => restoring.heads.push(self.restore_heads(page, &mut r)?),
             PartKind::Sessions => self.restore_sessions(page, &mut r)?,
-            PartKind::Ids => self.restore_ids(page, &mut r)?,
+            PartKind::Ids => self.restore_ids(page, resident_bytes, &mut r)?,
             PartKind::Rules => self.restore_rules(page, &mut r)?,
         }
         r.finish()
@@ -354,13 +356,24 @@ impl State {
         Ok(())
     }
 
-    fn restore_ids(&mut self, page: PageNumber, r: &mut Reader<'_>) -> Result<(), DecodeError> {
+    fn restore_ids(
+        &mut self,
+        page: PageNumber,
+        resident_bytes: Option<u64>,
+        r: &mut Reader<'_>,
+    ) -> Result<(), DecodeError> {
         let incarnation = incarnation(r)?;
         let Some(queue) = self.bus.get_mut(&incarnation) else {
             return Err(r.error("ids of a bus queue that is not there"));
         };
         bus::restore_ids(queue, r, page)?;
         queue.settle(&mut self.catalogue, incarnation);
+        let live = &mut self.catalogue.live;
+        let is_full = resident_bytes.is_some_and(|most| live.resident().size_bytes() > most);
+        if is_full && queue.may_ids_leave() {
+            queue.duplicates.evict_last();
+            queue.count_ids(live);
+        }
         Ok(())
     }
 

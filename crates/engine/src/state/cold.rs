@@ -1,6 +1,7 @@
 //! What of a state is in memory. No event and no decision depends on it.
 
 use super::State;
+use crate::bus::Duplicates;
 use crate::table::{
     Group, GroupRead, GroupToRead, Leaving, Resident, Run, RunId, Slots, Table, Taken,
 };
@@ -20,6 +21,7 @@ impl State {
         let live = &mut self.catalogue.live;
         self.storage.evict_if(far_from, live, &mut is_evicted);
         self.bus.evict_if(far_from, live, &mut is_evicted);
+        self.bus.evict_ids_if(live, &mut is_evicted);
     }
 
     /// How much of the messages is in memory.
@@ -29,7 +31,8 @@ impl State {
 
     /// Whether records may be missing in memory. Without one, a decision has one phase.
     pub fn may_be_cold(&self) -> bool {
-        self.resident().cold_runs > 0
+        let resident = self.resident();
+        resident.cold_runs + resident.cold_blocks > 0
     }
 
     /// Whether a snapshot without pages would lose something: records that are on pages alone, or which messages were set
@@ -51,12 +54,14 @@ impl State {
         })
     }
 
-    /// The pages of all cold runs. Walks over all runs: for tests.
+    /// The pages of all cold runs and blocks of ids. Walks over all: for tests.
     pub fn cold_pages(&self) -> impl Iterator<Item = PageNumber> {
         let stored = self.storage.values().map(|entity| entity.backlog.table());
         let bus = self.bus.values().map(|queue| queue.backlog.table());
         let runs = stored.chain(bus).flat_map(Table::runs);
-        runs.filter_map(Run::cold_page)
+        let ids = self.bus.values().map(|queue| &queue.duplicates);
+        let blocks = ids.flat_map(Duplicates::cold_pages);
+        runs.filter_map(Run::cold_page).chain(blocks)
     }
 
     /// The entity of that name, with its sub-queues.
@@ -77,6 +82,14 @@ impl State {
 
     /// What is to be read of what is missing, if it still is.
     pub fn to_read(&self, group: Group, wanted: Slots) -> Option<GroupToRead> {
+        if let Some(block) = group.block() {
+            let ids = &self.bus.get(&group.entity)?.duplicates;
+            return Some(GroupToRead {
+                group,
+                wanted,
+                page: ids.page_to_read(block)?,
+            });
+        }
         let stored = self.storage.to_read(group, wanted);
         stored.or_else(|| self.bus.to_read(group, wanted))
     }
@@ -84,7 +97,9 @@ impl State {
     /// Takes records that were read.
     pub fn take_read(&mut self, read: GroupRead) -> Taken {
         let catalogue = &mut self.catalogue;
-        if self.storage.contains_key(&read.entity()) {
+        if let Some(block) = read.group.block() {
+            self.bus.take_ids(block, &read, &mut catalogue.live)
+        } else if self.storage.contains_key(&read.entity()) {
             self.storage.take_read(catalogue, read)
         } else {
             self.bus.take_read(catalogue, read)

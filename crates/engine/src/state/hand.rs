@@ -64,9 +64,9 @@ impl Hand {
 }
 
 impl State {
-    /// Takes records of messages out of memory that pages have, from where the hand is, in so many steps of 20 ns, or until
-    /// it has come round. `may` is asked with a run, its page, and what would leave. Messages that are due after `far_from`
-    /// leave the order by time with their records.
+    /// Takes records of messages and remembered ids out of memory that pages have, from where the hand is, in so many
+    /// steps of 20 ns, or until it has come round. `may` is asked with a run, its page, and what would leave. Messages
+    /// that are due after `far_from` leave the order by time with their records.
     ///
     /// The newest durable snapshot must name the page, and the next one must not be begun yet, unless records of the run
     /// are on pages alone already.
@@ -92,7 +92,7 @@ impl State {
             let from = (hand.run, pass == Pass::All, far_from);
             let swept = match self.storage.contains_key(&entity) {
                 true => self.storage.sweep(entity, from, &mut left, may, live),
-                false => self.bus.sweep(entity, from, &mut left, may, live),
+                false => self.bus.sweep_all(entity, from, &mut left, may, live),
             };
             runs += swept.as_ref().map_or(0, |it| it.evicted);
             hand.go_on(swept.and_then(|it| it.next));

@@ -2,7 +2,7 @@
 
 use super::State;
 use super::hand::{ENTITY_STEPS, Hand};
-use crate::table::{Looking, Missing, Pressure, Resident, RunId};
+use crate::table::{Looking, Missing, Pressure, Resident, RunId, block_of_run};
 use crate::vocabulary::PageNumber;
 
 /// What a piece of the hand's way has found.
@@ -73,9 +73,12 @@ impl State {
         table.map_or(0, |table| table.missing_count(run))
     }
 
-    /// The page that a run has.
+    /// The page that a run, or a block of ids, has.
     pub fn page_of(&self, (entity, run): RunId) -> Option<PageNumber> {
-        self.table_of(entity)?.page_of(run)
+        match block_of_run(run) {
+            Some(block) => self.bus.get(&entity)?.duplicates.page_of(block),
+            None => self.table_of(entity)?.page_of(run),
+        }
     }
 
     /// Whether a run can leave its page, because all of its records are in memory. `None` if it has no page, or has ended.

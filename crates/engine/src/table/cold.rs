@@ -296,6 +296,8 @@ pub struct GroupRead {
     pub(crate) page: PageNumber,
     /// No others.
     pub(crate) messages: Vec<Paged>,
+    /// The ids of a block.
+    pub(crate) ids: Vec<(Timestamp, u128)>,
 }
 
 impl GroupRead {
@@ -331,6 +333,18 @@ impl GroupToRead {
             wanted: self.wanted,
             page: self.page,
             messages,
+            ids: Vec::new(),
+        }
+    }
+
+    /// The ids of a block, as they were read.
+    pub(crate) fn with_ids(self, ids: Vec<(Timestamp, u128)>) -> GroupRead {
+        GroupRead {
+            group: self.group,
+            wanted: self.wanted,
+            page: self.page,
+            messages: Vec::new(),
+            ids,
         }
     }
 
@@ -339,8 +353,11 @@ impl GroupToRead {
         self.page
     }
 
-    /// The groups of the page that are needed for it: what the page is of, and its messages.
+    /// The groups of the page that are needed for it: what the page is of, and its messages. A page of ids has one.
     pub fn groups(&self) -> [usize; 2] {
-        [0, 1 + self.group.index]
+        match self.group.block() {
+            Some(_) => [0, 0],
+            None => [0, 1 + self.group.index],
+        }
     }
 }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::vocabulary::{BodyLocation, Incarnation};
 
-/// Messages that lie together in a page: 128 consecutive numbers of an entity.
+/// Messages that lie together in a page: 128 consecutive numbers of an entity. Or a block of remembered ids: they lie
+/// behind all runs of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Group {
     /// The entity.
@@ -15,7 +16,33 @@ pub struct Group {
     pub(crate) index: usize,
 }
 
+/// The first block of remembered ids of an entity, among its runs.
+const FIRST_BLOCK: u64 = 1 << 63;
+
+/// What is asked for of a block of ids: all, which takes about as much memory as so many records.
+pub(crate) const ALL_SLOTS: Slots = Slots::MAX;
+
+/// The run that a block of remembered ids is, for those that ask for it and keep it in memory.
+pub(crate) fn run_of_block(block: u64) -> u64 {
+    FIRST_BLOCK | block
+}
+
+/// The block of remembered ids that a run is.
+pub(crate) fn block_of_run(run: u64) -> Option<u64> {
+    run.checked_sub(FIRST_BLOCK)
+}
+
 impl Group {
+    /// A block of remembered ids.
+    pub(crate) fn of_block(entity: Incarnation, block: u64) -> Self {
+        Self::first_of((entity, run_of_block(block)))
+    }
+
+    /// The block of remembered ids that it is.
+    pub(crate) fn block(&self) -> Option<u64> {
+        block_of_run(self.run)
+    }
+
     /// The first one of a run.
     pub fn first_of((entity, run): RunId) -> Self {
         let index = 0;

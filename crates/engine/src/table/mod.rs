@@ -49,6 +49,7 @@ pub use self::cold::{GroupRead, GroupToRead, Taken};
 use self::far::FarKnown;
 pub(crate) use self::far::is_timed;
 pub use self::length::RunLength;
+pub(crate) use self::missing::{ALL_SLOTS, block_of_run, run_of_block};
 pub use self::missing::{Group, Missing, RunId, Slots};
 pub(crate) use self::page::Paged as PagedMessage;
 pub(crate) use self::page::directory::{

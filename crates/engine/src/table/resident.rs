@@ -13,6 +13,10 @@ pub struct Resident {
     pub quarantined: u64,
     /// The messages that wait for a time that only their pages have.
     pub far: u64,
+    /// The remembered ids in memory, in blocks that can leave it.
+    pub ids: u64,
+    /// The blocks of remembered ids that are not in memory.
+    pub cold_blocks: u64,
 }
 
 /// What a record takes in memory, with its share of what lies around it.
@@ -20,6 +24,9 @@ const RECORD_SIZE_BYTES: u64 = 61;
 
 /// Likewise a patch.
 const PATCH_SIZE_BYTES: u64 = 80;
+
+/// Likewise a remembered id, without the index.
+const ID_SIZE_BYTES: u64 = 20;
 
 impl Resident {
     /// So many records.
@@ -30,9 +37,11 @@ impl Resident {
         }
     }
 
-    /// What the records and the patches take in memory.
+    /// What the records, the patches and the ids take in memory.
     pub fn size_bytes(&self) -> u64 {
-        self.records * RECORD_SIZE_BYTES + self.patches * PATCH_SIZE_BYTES
+        self.records * RECORD_SIZE_BYTES
+            + self.patches * PATCH_SIZE_BYTES
+            + self.ids * ID_SIZE_BYTES
     }
 
     /// Adds others.
@@ -42,6 +51,8 @@ impl Resident {
         self.patches += other.patches;
         self.quarantined += other.quarantined;
         self.far += other.far;
+        self.ids += other.ids;
+        self.cold_blocks += other.cold_blocks;
     }
 
     pub(super) fn take(&mut self, other: Self) {
@@ -50,5 +61,7 @@ impl Resident {
         self.patches -= other.patches;
         self.quarantined -= other.quarantined;
         self.far -= other.far;
+        self.ids -= other.ids;
+        self.cold_blocks -= other.cold_blocks;
     }
 }

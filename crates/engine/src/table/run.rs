@@ -171,6 +171,7 @@ impl Run {
             patches: self.patch_count(),
             quarantined: self.quarantined_count(),
             far: self.far_count(),
+            ..Resident::default()
         }
     }
 

@@ -178,6 +178,12 @@ impl Live {
         *self.resident
     }
 
+    /// Counts what has come into memory, or left it.
+    pub(crate) fn recount(&mut self, before: Resident, after: Resident) {
+        self.resident.take(before);
+        self.resident.add(after);
+    }
+
     /// How many runs have begun since this process did.
     pub(crate) fn begun_runs(&self) -> u64 {
         *self.begun_runs

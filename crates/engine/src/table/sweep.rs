@@ -10,7 +10,7 @@ const EVICTION_STEPS: u32 = 100;
 const TIMED_STEPS: u32 = 8;
 
 /// What a piece came to.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Swept {
     /// How many runs have fewer records in memory now.
     pub(crate) evicted: u64,

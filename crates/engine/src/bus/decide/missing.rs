@@ -12,13 +12,13 @@ use super::super::role::Role;
 use super::super::room::{ITEMS_MAX, LOOKED_AT_MAX, released_at_once};
 use super::super::session::Sessions;
 use super::super::{
-    BreakTarget, BusCommand, BusMessageState, BusQueue, Purge, ReceiveMode, TransactionPart,
-    TransactionWork,
+    BreakTarget, BusCommand, BusMessage, BusMessageState, BusQueue, Purge, ReceiveMode,
+    TransactionPart, TransactionWork,
 };
 use super::bodies::PASSED_OVER_MAX;
 use super::{By, DueStep, Turn};
 use crate::queues::{Receiving, Walk};
-use crate::table::{Missing, Seen};
+use crate::table::{ALL_SLOTS, Group, Missing, Seen};
 use crate::vocabulary::token::TokenKind;
 use crate::vocabulary::{EntityName, Incarnation, SequenceNumber, Timestamp, Token};
 
@@ -309,7 +309,16 @@ impl Turn<'_> {
             BusCommand::Resubmit { queue, resubmit } => {
                 let numbers = resubmit.messages.iter().map(|it| it.sequence_number);
                 self.ask_numbers(queue, numbers, missing);
+                let ids = || resubmit.messages.iter().map(|it| it.message_id.as_deref());
+                self.ask_resubmitted_ids(queue, resubmit.to.as_deref(), ids, missing);
             }
+            BusCommand::Send { queue, messages }
+            | BusCommand::Deposit { queue, messages }
+            | BusCommand::SendVia {
+                to: queue,
+                messages,
+                ..
+            } => self.ask_ids_of(queue, messages, missing),
             BusCommand::Transact { parts } => self.ask_parts(parts, missing),
             // Bits, counts and sessions are enough.
             BusCommand::CreateQueue { .. }
@@ -326,9 +335,6 @@ impl Turn<'_> {
             | BusCommand::DeleteQueue { .. }
             | BusCommand::ReadQueue { .. }
             | BusCommand::ListQueues { .. }
-            | BusCommand::Send { .. }
-            | BusCommand::Deposit { .. }
-            | BusCommand::SendVia { .. }
             | BusCommand::ClearSessionStates { .. }
             | BusCommand::AcceptSession { .. }
             | BusCommand::RenewSession { .. }
@@ -344,6 +350,62 @@ impl Turn<'_> {
         let queue = self.queues().get(&entity)?;
         let is_cold = queue.backlog.table().has_cold();
         is_cold.then_some(Asked { entity, queue })
+    }
+
+    /// Asks for the remembered ids that are looked at when these messages are sent.
+    fn ask_ids_of(&self, queue: &EntityName, messages: &[BusMessage], missing: &mut Missing) {
+        if let Some(entity) = self.catalogue().find(queue) {
+            let ids = messages.iter().map(|it| it.message_id.as_deref());
+            self.ask_ids(entity, ids, missing);
+        }
+    }
+
+    /// The same for messages that are sent again.
+    fn ask_resubmitted_ids<'a, I: Iterator<Item = Option<&'a str>>>(
+        &self,
+        queue: &EntityName,
+        to: Option<&str>,
+        ids: impl Fn() -> I,
+        missing: &mut Missing,
+    ) {
+        let Some(from) = self.catalogue().find(queue) else {
+            return;
+        };
+        let to = match to {
+            None => self.queues().get(&from).map(|_| self.first_of(from)),
+            Some(to) => self.catalogue().find(&EntityName {
+                name: to.into(),
+                ..queue.clone()
+            }),
+        };
+        if let Some(to) = to {
+            self.ask_ids(to, ids(), missing);
+        }
+    }
+
+    /// Asks for the blocks of remembered ids that a look-up of each of these reads.
+    fn ask_ids<'a>(
+        &self,
+        entity: Incarnation,
+        ids: impl Iterator<Item = Option<&'a str>>,
+        missing: &mut Missing,
+    ) {
+        let Some(queue) = self.queues().get(&entity) else {
+            return;
+        };
+        let Some(window_ms) = queue.options.duplicate_window_ms else {
+            return;
+        };
+        if !queue.duplicates.has_cold() {
+            return;
+        }
+        for id in ids.flatten() {
+            let hash = self.cipher().hash(id.as_bytes());
+            let blocks = queue.duplicates.missing_for(hash, window_ms, self.now());
+            for block in blocks {
+                missing.add(Group::of_block(entity, block), ALL_SLOTS);
+            }
+        }
     }
 
     fn ask_numbers(
@@ -522,9 +584,10 @@ impl Turn<'_> {
     fn ask_parts(&self, parts: &[TransactionPart], missing: &mut Missing) {
         for part in parts {
             match &part.work {
-                TransactionWork::Send(_)
-                | TransactionWork::SendVia(..)
-                | TransactionWork::Transfer(..) => {}
+                TransactionWork::Send(messages) | TransactionWork::Transfer(_, messages) => {
+                    self.ask_ids_of(&part.queue, messages, missing);
+                }
+                TransactionWork::SendVia(to, messages) => self.ask_ids_of(to, messages, missing),
                 TransactionWork::Settle(lock, _) => {
                     self.ask_locked(&part.queue, [*lock].into_iter(), missing);
                 }

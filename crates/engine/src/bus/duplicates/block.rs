@@ -6,31 +6,65 @@ use crate::vocabulary::Timestamp;
 /// Ids that follow each other.
 pub(crate) type Block = std::sync::Arc<Marked<Ids>>;
 
-/// Ids in the order of their times: 20 bytes each.
+/// Ids in the order of their times: 20 bytes each, or nothing if they are on a page alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ids {
     first_at: Timestamp,
+    /// What is known of those that are not in memory.
+    cold: Option<Cold>,
     /// How long after the first one each of them was seen.
     after_ms: Vec<u32>,
     hashes: Vec<u128>,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cold {
+    count: usize,
+    last_at: Timestamp,
+}
+
 impl Ids {
-    /// No ids, with room for some.
-    pub(crate) fn with_capacity(count: usize) -> Self {
-        Self {
+    /// A block of these, unless they are of more than 49 days.
+    pub(crate) fn of(ids: &[(Timestamp, u128)]) -> Option<Self> {
+        let mut block = Self {
             first_at: Timestamp::ZERO,
-            after_ms: Vec::with_capacity(count),
-            hashes: Vec::with_capacity(count),
+            cold: None,
+            after_ms: Vec::with_capacity(ids.len()),
+            hashes: Vec::with_capacity(ids.len()),
+        };
+        let mut ids = ids.iter();
+        ids.all(|(at, id)| block.push(*id, *at)).then_some(block)
+    }
+
+    /// The block without its ids.
+    pub(super) fn evicted(&self) -> Self {
+        Self {
+            first_at: self.first_at,
+            cold: Some(Cold {
+                count: self.len(),
+                last_at: self.last_at(),
+            }),
+            ..Self::default()
         }
     }
 
+    /// Whether the ids are not in memory.
+    pub(crate) fn is_cold(&self) -> bool {
+        self.cold.is_some()
+    }
+
+    /// Whether these are the ids of this block, as far as that is known.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let known = |of: &Self| (of.len(), of.first_at(), of.last_at());
+        known(self) == known(other)
+    }
+
     pub(crate) fn len(&self) -> usize {
-        self.hashes.len()
+        self.cold.map_or(self.hashes.len(), |cold| cold.count)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.hashes.is_empty()
+        self.len() == 0
     }
 
     /// When the first one was seen.
@@ -40,7 +74,8 @@ impl Ids {
 
     /// When the last one was seen.
     pub(crate) fn last_at(&self) -> Timestamp {
-        self.at(self.len().saturating_sub(1))
+        let last = || self.at(self.hashes.len().saturating_sub(1));
+        self.cold.map_or_else(last, |cold| cold.last_at)
     }
 
     /// When the one of a place was seen.
@@ -57,7 +92,7 @@ impl Ids {
         &self.hashes
     }
 
-    /// All of them, with their times.
+    /// Those in memory, with their times.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Timestamp, u128)> {
         let hashes = self.hashes.iter().enumerate();
         hashes.map(|(place, hash)| (self.at(place), *hash))

@@ -1,6 +1,7 @@
 //! The message ids that a queue remembers, to drop duplicates.
 //!
-//! They lie in blocks in the order of their times. A full block does not change any more, and is found by an index.
+//! They lie in blocks in the order of their times. A full block does not change any more, and is found by an index. It can
+//! leave memory once a page has it; then a look-up that needs it asks for it first.
 
 mod block;
 mod index;
@@ -16,7 +17,7 @@ pub(crate) use self::block::{Block, Ids};
 use self::index::Index;
 use self::seconds::{Seconds, counting_from, counts_until};
 use crate::shared::{Chunk, SharedMap, own_marked};
-use crate::table::RunLength;
+use crate::table::{GroupRead, RunLength, Taken};
 use crate::vocabulary::{PageNumber, Timestamp};
 
 /// What a remembered id counts for in its queue's size.
@@ -57,8 +58,12 @@ pub(crate) struct Duplicates {
     kept_from: Timestamp,
     /// Ids seen before this time are forgotten, or do not count any more.
     forgotten_before: Timestamp,
-    /// How many are in memory.
-    in_memory: u64,
+    /// How many there are.
+    all: u64,
+    /// How many of them are in full blocks in memory.
+    resident: u64,
+    /// How many blocks are not in memory.
+    cold_blocks: u64,
     length: RunLength,
     copied: u64,
 }
@@ -94,7 +99,21 @@ impl PartialEq for Duplicates {
             let kept = of.iter().filter(|(_, at)| *at >= from);
             kept.collect::<BTreeMap<_, _>>()
         };
-        kept(self) == kept(other)
+        let (own, theirs) = (kept(self), kept(other));
+        if self.cold_blocks + other.cold_blocks == 0 {
+            return own == theirs;
+        }
+        // Of ids that one has in memory and the other one has not, it is known in which blocks they may be.
+        let has = |of: &Self, in_memory: &BTreeMap<_, _>, (id, at): (&u128, &Timestamp)| {
+            in_memory.get(id).map_or_else(
+                || of.missing(*id, Timestamp::ZERO).next().is_some(),
+                |known| known == at,
+            )
+        };
+        let from = counting_from(from.max(self.kept_from).max(other.kept_from));
+        self.seconds.from(from).eq(other.seconds.from(from))
+            && own.iter().all(|one| has(other, &theirs, one))
+            && theirs.iter().all(|one| has(self, &own, one))
     }
 }
 
@@ -111,7 +130,9 @@ impl Duplicates {
             seconds: Seconds::default(),
             kept_from: Timestamp::ZERO,
             forgotten_before: Timestamp::ZERO,
-            in_memory: 0,
+            all: 0,
+            resident: 0,
+            cold_blocks: 0,
             length,
             copied: 0,
         }
@@ -192,9 +213,7 @@ impl Duplicates {
             self.tally(at);
         }
         let is_full = ids.len() >= self.length_max();
-        self.newest = Block::default();
-        *own_marked(&mut self.newest, &mut self.copied, |_| 0) = ids;
-        self.newest.mark().set(page);
+        self.newest = with_page(ids, page);
         match is_full {
             true => self.fill(),
             false => self.places = Places::of(&self.newest),
@@ -204,6 +223,11 @@ impl Duplicates {
 
     /// Adds the ids that another reading of the same log has found.
     pub(crate) fn absorb(&mut self, other: &Self) {
+        debug_assert_eq!(
+            self.cold_blocks + other.cold_blocks,
+            0,
+            "a repair reads all pages"
+        );
         let mut seen_at = BTreeMap::new();
         for (id, at) in self.iter().chain(other.iter()) {
             let known = seen_at.entry(id).or_insert(at);
@@ -249,7 +273,7 @@ impl Duplicates {
     }
 
     fn tally(&mut self, at: Timestamp) {
-        self.in_memory += 1;
+        self.all += 1;
         if at >= counting_from(self.kept_from) {
             self.seconds.note(at);
         }
@@ -266,6 +290,7 @@ impl Duplicates {
             own.physical().shrink();
         }
         self.index.add(self.next, block.hashes());
+        self.resident += block.len() as u64;
         self.full.get_or_insert_with(self.next, || block);
         self.next += 1;
     }
@@ -286,7 +311,12 @@ impl Duplicates {
             if block.last_at() >= before {
                 return;
             }
-            self.in_memory -= block.len() as u64;
+            let count = block.len() as u64;
+            self.all -= count;
+            match block.is_cold() {
+                true => self.cold_blocks -= 1,
+                false => self.resident -= count,
+            }
             self.full.remove(number);
             self.index.drop_before(number + 1);
         }
@@ -306,7 +336,7 @@ impl Duplicates {
         } else {
             return;
         }
-        self.in_memory -= dropped as u64;
+        self.all -= dropped as u64;
     }
 
     /// All blocks, oldest first.
@@ -325,9 +355,112 @@ impl Duplicates {
         if newest.is_some_and(|place| is_seen(self.newest.at(place))) {
             return true;
         }
+        let from = self.kept_from.max(within(window_ms, now));
         let blocks = self.index.blocks_of(id);
-        let mut seen = blocks.filter_map(|block| self.full.get(block)?.seen_at(id));
+        let mut seen = blocks.filter_map(|block| {
+            let block = self.full.get(block)?;
+            let is_missing = block.is_cold() && block.last_at() >= from;
+            assert!(!is_missing, "a look-up has asked for the ids that it reads");
+            block.seen_at(id)
+        });
         seen.any(is_seen)
+    }
+
+    /// The blocks that a look-up of an id within the window before `now` reads and that are not in memory.
+    pub(crate) fn missing_for(
+        &self,
+        id: u128,
+        window_ms: u64,
+        now: Timestamp,
+    ) -> impl Iterator<Item = u64> {
+        self.missing(id, within(window_ms, now))
+    }
+
+    /// The blocks with ids from a time on in which an id may be and that are not in memory.
+    fn missing(&self, id: u128, from: Timestamp) -> impl Iterator<Item = u64> {
+        let from = self.kept_from.max(from);
+        self.index.blocks_of(id).filter(move |number| {
+            let block = self.full.get(*number);
+            block.is_some_and(|block| block.is_cold() && block.last_at() >= from)
+        })
+    }
+
+    /// Whether ids may not be in memory.
+    pub(crate) fn has_cold(&self) -> bool {
+        self.cold_blocks > 0
+    }
+
+    /// How many ids of full blocks are in memory, and how many blocks are not.
+    pub(crate) fn resident(&self) -> (u64, u64) {
+        (self.resident, self.cold_blocks)
+    }
+
+    /// The page of a block.
+    pub(crate) fn page_of(&self, block: u64) -> Option<PageNumber> {
+        self.full.get(block)?.mark().get()
+    }
+
+    /// The page of a block that is not in memory.
+    pub(crate) fn page_to_read(&self, block: u64) -> Option<PageNumber> {
+        let block = self.full.get(block).filter(|block| block.is_cold())?;
+        block.mark().get()
+    }
+
+    /// The pages of all blocks that are not in memory.
+    pub(crate) fn cold_pages(&self) -> impl Iterator<Item = PageNumber> {
+        let blocks = self.full.iter().map(|(_, block)| block);
+        let cold = blocks.filter(|block| block.is_cold());
+        cold.filter_map(|block| block.mark().get())
+    }
+
+    /// The blocks in memory from one on that have a page, each with its page. `None` in place of one without.
+    pub(crate) fn evictable(&self, from: u64) -> impl Iterator<Item = (u64, Option<PageNumber>)> {
+        let blocks = self.full.range(from..=u64::MAX);
+        blocks.map(|(number, block)| {
+            let page = block.mark().get().filter(|_| !block.is_cold());
+            (number, page)
+        })
+    }
+
+    /// The number of the newest block, which never leaves memory.
+    pub(crate) fn newest_block(&self) -> u64 {
+        self.next
+    }
+
+    /// Takes the ids of a block out of memory, if a page has them.
+    pub(crate) fn evict(&mut self, number: u64) {
+        let Some(block) = self.full.get_physical(number) else {
+            return;
+        };
+        if let Some(page) = block.mark().get().filter(|_| !block.is_cold()) {
+            self.resident -= block.len() as u64;
+            self.cold_blocks += 1;
+            *block = with_page(block.evicted(), page);
+        }
+    }
+
+    /// Takes the ids of the last full block out of memory.
+    pub(crate) fn evict_last(&mut self) {
+        if let Some(last) = self.next.checked_sub(1) {
+            self.evict(last);
+        }
+    }
+
+    /// Takes the ids of a block that were read.
+    pub(crate) fn take_read(&mut self, number: u64, read: &GroupRead) -> Taken {
+        let block = self.full.get_physical(number);
+        let cold = block.filter(|it| it.is_cold() && it.mark().get() == Some(read.page));
+        let Some(block) = cold else {
+            return Taken::Replaced;
+        };
+        let ids = Ids::of(&read.ids).filter(|ids| ids.is_like(block));
+        let Some(ids) = ids else {
+            return Taken::Damaged;
+        };
+        self.resident += ids.len() as u64;
+        self.cold_blocks -= 1;
+        *block = with_page(ids, read.page);
+        Taken::InMemory
     }
 
     /// How many ids count: those that were seen in seconds that had not ended when the window before `now` began.
@@ -335,12 +468,12 @@ impl Duplicates {
         self.seconds.count(window_ms, now)
     }
 
-    /// How many are in memory.
+    /// How many there are, with dropped ones that are not gone yet.
     pub(crate) fn kept_count(&self) -> u64 {
-        self.in_memory
+        self.all
     }
 
-    /// How many blocks are in memory.
+    /// How many blocks they are.
     pub(crate) fn block_count(&self) -> u64 {
         self.full.len() as u64 + u64::from(!self.newest.is_empty())
     }
@@ -350,12 +483,20 @@ impl Duplicates {
         self.kept_count() * REMEMBERED_SIZE_BYTES
     }
 
-    /// All kept ids, in the order of their times.
+    /// All kept ids in memory, in the order of their times.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u128, Timestamp)> {
         let ids = self.blocks().flat_map(|block| block.iter());
         let kept = ids.filter(|(at, _)| *at >= self.kept_from);
         kept.map(|(at, id)| (id, at))
     }
+}
+
+/// A block that has a page.
+fn with_page(ids: Ids, page: PageNumber) -> Block {
+    let mut block = crate::shared::Marked::<Ids>::default();
+    *block.physical() = ids;
+    block.mark().set(page);
+    Arc::new(block)
 }
 
 /// The earliest time within the window before `now`.

@@ -44,6 +44,17 @@ impl Seconds {
         self.total() - before.map_or(self.left, |(_, count)| *count)
     }
 
+    /// How many were seen in each second that had not ended before a time.
+    pub(super) fn from(&self, time: Timestamp) -> impl Iterator<Item = (u64, u64)> {
+        let mut before = self.left;
+        let counts = self.until.iter().map(move |(second, until)| {
+            let count = until - before;
+            before = *until;
+            (*second, count)
+        });
+        counts.filter(move |(second, _)| end_of(*second) >= time)
+    }
+
     fn total(&self) -> u64 {
         self.until.back().map_or(self.left, |(_, count)| *count)
     }

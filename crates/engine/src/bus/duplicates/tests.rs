@@ -1,6 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::table::{ALL_SLOTS, Group};
+use crate::vocabulary::Incarnation;
 
 const WINDOW_MS: u64 = 2500;
 
@@ -264,4 +266,184 @@ fn a_full_block_keeps_its_page_until_all_of_it_is_dropped() {
     assert_eq!(marks(&restarted), [Some(0), Some(1), None]);
     restarted.keep_from(at(5000));
     assert_eq!(marks(&restarted), [Some(1), None]);
+}
+
+/// Pages by number.
+#[derive(Default)]
+struct Pages(Vec<Vec<(Timestamp, u128)>>);
+
+impl Pages {
+    /// Writes the blocks that have no page, as a snapshot does.
+    fn write(&mut self, duplicates: &Duplicates) {
+        for block in duplicates.share().blocks() {
+            if block.mark().get().is_none() {
+                block.mark().set(PageNumber::new(self.0.len() as u64));
+                self.0.push(block.iter().collect());
+            }
+        }
+    }
+
+    fn read(&self, block: u64, page: PageNumber) -> GroupRead {
+        let ids = &self.0[usize::try_from(page.as_u64()).unwrap()];
+        let to_read = crate::table::GroupToRead {
+            group: Group::of_block(Incarnation::default(), block),
+            wanted: ALL_SLOTS,
+            page,
+        };
+        to_read.with_ids(ids.clone())
+    }
+
+    /// Reads what a look-up needs. Returns how many blocks that were.
+    fn load(&self, duplicates: &mut Duplicates, id: u128, window_ms: u64, now: u64) -> usize {
+        let missing = duplicates.missing_for(id, window_ms, at(now));
+        let missing: std::collections::BTreeSet<u64> = missing.collect();
+        for block in &missing {
+            let page = duplicates.page_to_read(*block).unwrap();
+            let read = self.read(*block, page);
+            assert_eq!(duplicates.take_read(*block, &read), Taken::InMemory);
+        }
+        missing.len()
+    }
+
+    /// As a start finds it that keeps only some blocks in memory.
+    fn restored(&self, from: &Duplicates, is_kept: impl Fn(u64) -> bool) -> Duplicates {
+        let mut duplicates = empty();
+        if let Some(time) = from.dropped_before() {
+            duplicates.keep_from(time);
+        }
+        for block in from.share().blocks() {
+            let page = block.mark().get().unwrap();
+            let ids = &self.0[usize::try_from(page.as_u64()).unwrap()];
+            assert!(duplicates.restore_page(Ids::of(ids).unwrap(), page));
+            if !is_kept(page.as_u64()) {
+                duplicates.evict_last();
+            }
+        }
+        duplicates
+    }
+}
+
+proptest! {
+    /// What is in memory changes no answer, no count and no value.
+    #[test]
+    fn cold_equals_hot(
+        steps in prop::collection::vec((0_u64..700, 0_u8..60, 0_u32.., 0_u8..40), 1..200),
+    ) {
+        let (mut now, mut window_ms) = (10_000, 2 * WINDOW_MS);
+        let (mut hot, mut cold, mut pages) = (empty(), empty(), Pages::default());
+        for (passed_ms, id, leaves, rare) in steps {
+            now += passed_ms;
+            if rare < 4 {
+                let from = at(now - window_ms + 1);
+                hot.keep_from(from);
+                cold.keep_from(from);
+                window_ms = (u64::from(rare) + 1) * WINDOW_MS;
+            }
+            pages.write(&cold);
+            let evictable: Vec<(u64, _)> = cold.evictable(0).collect();
+            for (block, page) in evictable {
+                if page.is_some() && leaves >> (block % 32) & 1 == 1 {
+                    cold.evict(block);
+                }
+            }
+            prop_assert_eq!(&cold, &hot);
+            if rare == 5 {
+                cold = pages.restored(&cold, |page| leaves >> (page % 32) & 1 == 1);
+                prop_assert_eq!(&cold, &hot);
+            }
+            if rare == 6 {
+                // After a restart, that is not known any more.
+                hot.forget(window_ms, at(now));
+                cold.forget(window_ms, at(now));
+            }
+            pages.load(&mut cold, hash_of(id), window_ms, now);
+            let known = hot.has(hash_of(id), window_ms, at(now));
+            prop_assert_eq!(cold.has(hash_of(id), window_ms, at(now)), known);
+            if !known {
+                hot.note(hash_of(id), window_ms, at(now));
+                cold.note(hash_of(id), window_ms, at(now));
+            }
+            prop_assert_eq!(&cold, &hot);
+            for later in [0, 2499, 6000] {
+                let count = hot.count(window_ms, at(now + later));
+                prop_assert_eq!(cold.count(window_ms, at(now + later)), count);
+            }
+            let (resident, cold_blocks) = cold.resident();
+            let of = |is_cold| cold.full.iter().filter(move |(_, it)| it.is_cold() == is_cold);
+            prop_assert_eq!(of(true).count() as u64, cold_blocks);
+            prop_assert_eq!(of(false).map(|(_, it)| it.len() as u64).sum::<u64>(), resident);
+            prop_assert_eq!(cold.has_cold(), cold_blocks > 0);
+        }
+        // Another id is another value.
+        pages.write(&cold);
+        (0..cold.next).for_each(|block| cold.evict(block));
+        hot.note(u128::MAX, window_ms, at(now));
+        cold.note(u128::MAX - 1, window_ms, at(now));
+        prop_assert_ne!(&cold, &hot);
+    }
+}
+
+/// Two ids in a thousand million are found by chance in ten blocks.
+#[test]
+fn a_new_id_reads_nothing_and_an_old_one_reads_its_block() {
+    let mut duplicates = Duplicates::new(RunLength::DEFAULT);
+    let hash = |number: u64| {
+        let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        u128::from(mixed ^ mixed >> 29) << 64 | u128::from(number)
+    };
+    let mut pages = Pages::default();
+    (0..10_240).for_each(|id| duplicates.note(hash(id), WINDOW_MS, at(1000)));
+    pages.write(&duplicates);
+    (0..9).for_each(|block| duplicates.evict(block));
+    assert_eq!(duplicates.resident(), (0, 9));
+    let new = (20_000..30_000).map(|id| {
+        duplicates
+            .missing_for(hash(id), WINDOW_MS, at(1001))
+            .count()
+    });
+    assert_eq!(new.sum::<usize>(), 0);
+    for id in (0..9216).step_by(1024) {
+        assert_eq!(pages.load(&mut duplicates, hash(id), WINDOW_MS, 1001), 1);
+        assert!(duplicates.has(hash(id), WINDOW_MS, at(1001)));
+        assert_eq!(
+            pages.load(&mut duplicates, hash(id + 1), WINDOW_MS, 1001),
+            0
+        );
+    }
+    // What is outside its window is not read.
+    (0..9).for_each(|block| duplicates.evict(block));
+    assert_eq!(
+        pages.load(&mut duplicates, hash(5), WINDOW_MS, 1000 + WINDOW_MS),
+        0
+    );
+    assert!(!duplicates.has(hash(5), WINDOW_MS, at(1000 + WINDOW_MS)));
+}
+
+#[test]
+fn a_page_that_is_not_that_of_the_block_is_not_taken() {
+    let (mut duplicates, mut pages) = (empty(), Pages::default());
+    (0..12).for_each(|id| duplicates.note(hash_of(id), WINDOW_MS, at(1000 + u64::from(id))));
+    pages.write(&duplicates);
+    duplicates.evict(0);
+    let page = duplicates.page_to_read(0).unwrap();
+    let other = PageNumber::new(1);
+    assert_eq!(
+        duplicates.take_read(0, &pages.read(0, other)),
+        Taken::Replaced
+    );
+    let mut wrong = pages.read(0, other);
+    wrong.page = page;
+    assert_eq!(duplicates.take_read(0, &wrong), Taken::Damaged);
+    assert_eq!(
+        duplicates.take_read(0, &pages.read(0, page)),
+        Taken::InMemory
+    );
+    assert_eq!(
+        duplicates.take_read(0, &pages.read(0, page)),
+        Taken::Replaced
+    );
+    assert_eq!(
+        duplicates.take_read(7, &pages.read(7, page)),
+        Taken::Replaced
+    );
 }
