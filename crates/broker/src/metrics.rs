@@ -424,7 +424,7 @@ fn status_families(instruments: &Instruments, status: Option<&Status>) -> Vec<Fa
         gauge(
             "kew_partition_resident",
             Unit::Bytes,
-            "Memory that holds records of messages, without their bodies",
+            "Memory that holds records of messages, without their bodies, and remembered ids",
             &|status| Some(status.resident.size_bytes()),
         ),
         gauge(
@@ -432,6 +432,12 @@ fn status_families(instruments: &Instruments, status: Option<&Status>) -> Vec<Fa
             Unit::None,
             "Runs of up to 1024 messages whose records may be on pages alone",
             &|status| Some(status.resident.cold_runs),
+        ),
+        gauge(
+            "kew_partition_cold_id_blocks",
+            Unit::None,
+            "Blocks of 1024 ids, remembered to detect duplicates, that are on pages alone",
+            &|status| Some(status.resident.cold_blocks),
         ),
         gauge(
             "kew_quarantined_messages",

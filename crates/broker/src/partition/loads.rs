@@ -729,7 +729,11 @@ fn read_group(reader: &mut GroupReader<'_>, to_read: &GroupToRead) -> Read {
     let page = page_to_log(to_read.page());
     let mut group = |index| reader.group(page, index);
     let [of, messages] = to_read.groups();
-    match group(of).and_then(|of| Ok((of, group(messages)?))) {
+    let read = match of == messages {
+        true => group(of).map(|ids| (ids, Default::default())),
+        false => group(of).and_then(|of| Ok((of, group(messages)?))),
+    };
+    match read {
         Ok((of, messages)) => {
             let decoded = to_read.decode(&of, &messages);
             match decoded {

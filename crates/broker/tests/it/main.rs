@@ -10,6 +10,7 @@ mod bus_full_disk;
 mod bus_repair;
 mod changes;
 mod cold;
+mod cold_ids;
 mod cold_pages;
 mod damaged;
 mod doors;

@@ -351,7 +351,8 @@ impl Checker {
         let ids = self.queues.0.get(queue).map(|queue| queue.ids.values());
         let remembered = ids.into_iter().flatten();
         let remembered = remembered.filter(|times| times.iter().any(Option::is_some));
-        sum.most += remembered.count() as u64 * REMEMBERED_ID_SIZE_BYTES;
+        // One that comes again in the second in which its window ends counts twice.
+        sum.most += 2 * remembered.count() as u64 * REMEMBERED_ID_SIZE_BYTES;
         sum
     }
 
