@@ -96,7 +96,7 @@ fn at_zero() -> PartitionOptions {
 fn ids_that_are_not_in_memory_are_read_when_they_come_again() {
     let mut driver = Driver::with(FaultyStorage::new(), at_zero());
     driver.ask(create()).unwrap();
-    remember(&mut driver, 0..10_000);
+    remember(&mut driver, 0..9_800);
     cool(&mut driver);
     assert_eq!(resident(&driver), (0, 9));
     for restart in 0..3_u64 {
@@ -107,7 +107,7 @@ fn ids_that_are_not_in_memory_are_read_when_they_come_again() {
         assert!(numbers.into_iter().all(|is_sent| is_sent));
         assert_eq!(driver.partition.loaded_count(), loaded);
         // One of each block, and one that is in memory.
-        let again = [3, 1500, 2500, 3500, 4500, 5500, 6500, 7500, 8500, 9900, new];
+        let again = [3, 1500, 2500, 3500, 4500, 5500, 6500, 7500, 8500, 9700, new];
         let numbers = sent(driver.ask(send(again)));
         assert!(numbers.into_iter().all(|is_sent| !is_sent));
         assert_eq!(driver.partition.loaded_count(), loaded + 9);
