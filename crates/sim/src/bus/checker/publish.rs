@@ -138,9 +138,7 @@ impl Checker {
                 self.may_be_stored(topic.queue, message);
             }
             if let Some(id) = id {
-                let ids = &mut self.queues.get(topic.queue).ids;
-                let times = ids.entry(id.clone()).or_insert_with(|| vec![None]);
-                times.push(Some(when));
+                self.queues.get(topic.queue).may_be_accepted(id, when);
             }
             if !may_be_at_once {
                 continue;

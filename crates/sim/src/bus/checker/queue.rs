@@ -1,6 +1,6 @@
 //! The known facts about a queue besides its messages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use kew_engine::bus::BusQueueOptions;
@@ -120,6 +120,8 @@ pub(crate) struct Queue {
     pub(crate) used_at: Timestamp,
     /// When each id was accepted last.
     pub(crate) ids: BTreeMap<Box<str>, Vec<Option<Span>>>,
+    /// Those that may have been accepted more than once.
+    pub(crate) again: BTreeSet<Box<str>>,
     pub(crate) sessions: BTreeMap<Box<str>, Session>,
     pub(crate) numbers: BTreeMap<(Part, u64), Owner>,
     pub(crate) last_number: u64,
@@ -139,6 +141,7 @@ impl Default for Queue {
             is_perhaps_new: false,
             used_at: Timestamp::ZERO,
             ids: BTreeMap::new(),
+            again: BTreeSet::new(),
             sessions: BTreeMap::new(),
             numbers: BTreeMap::new(),
             last_number: 0,
@@ -192,6 +195,15 @@ impl Queue {
             session.may_lock(SessionLock::Free);
             session.may_have_state(None);
         }
+    }
+
+    /// An id may have been accepted then.
+    pub(crate) fn may_be_accepted(&mut self, id: &str, when: Span) {
+        let times = self.ids.entry(id.into()).or_insert_with(|| vec![None]);
+        if times.iter().any(Option::is_some) {
+            self.again.insert(id.into());
+        }
+        times.push(Some(when));
     }
 
     pub(crate) fn session(&mut self, id: &str) -> &mut Session {

@@ -348,11 +348,11 @@ impl Checker {
             sum.most += sizes.max().unwrap_or(0);
         }
         // Ids outside the window no longer count, which is not modelled here.
-        let ids = self.queues.0.get(queue).map(|queue| queue.ids.values());
-        let remembered = ids.into_iter().flatten();
+        let remembered = known.into_iter().flat_map(|known| known.ids.values());
         let remembered = remembered.filter(|times| times.iter().any(Option::is_some));
         // One that comes again in the second in which its window ends counts twice.
-        sum.most += 2 * remembered.count() as u64 * REMEMBERED_ID_SIZE_BYTES;
+        let again = known.map_or(0, |known| known.again.len());
+        sum.most += (remembered.count() + again) as u64 * REMEMBERED_ID_SIZE_BYTES;
         sum
     }
 

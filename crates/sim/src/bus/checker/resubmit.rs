@@ -287,9 +287,7 @@ impl Checker {
                 self.may_be_gathered(body, &lives, (0, when.to));
             }
             if let Some(id) = message.message_id.as_ref().filter(|_| detects) {
-                let ids = &mut self.queues.get(to.queue).ids;
-                let times = ids.entry(id.clone()).or_insert_with(|| vec![None]);
-                times.push(Some(when));
+                self.queues.get(to.queue).may_be_accepted(id, when);
             }
         }
     }

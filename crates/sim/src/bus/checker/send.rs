@@ -142,6 +142,9 @@ impl Checker {
         let was_known = times.iter().all(Option::is_some);
         if !is_dropped {
             *times = vec![Some(Span::at(at))];
+            if before.iter().any(Option::is_some) {
+                queue.again.insert(id.into());
+            }
             if was_known {
                 self.note("an id was accepted again after its window");
             }

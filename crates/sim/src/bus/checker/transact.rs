@@ -168,6 +168,9 @@ impl Checker {
             |time: &Option<Span>| time.is_none_or(|it| it.plus_ms(window_ms).may_have_passed(at));
         let (may_be_dropped, may_be_taken) = (times.iter().any(drops), times.iter().any(takes));
         if may_be_taken {
+            if times.iter().any(Option::is_some) {
+                queue.again.insert(id.into());
+            }
             times.retain(drops);
             times.push(Some(Span::at(at)));
         }

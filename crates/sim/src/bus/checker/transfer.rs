@@ -131,8 +131,7 @@ impl Checker {
         let Some(id) = message.message_id.as_ref().filter(|_| detects) else {
             return Some(false);
         };
-        let times = queue.ids.entry(id.clone()).or_insert_with(|| vec![None]);
-        times.push(Some(when));
+        queue.may_be_accepted(id, when);
         None
     }
 

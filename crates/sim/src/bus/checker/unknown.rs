@@ -147,9 +147,7 @@ impl Checker {
             let id = message.message_id.as_ref().filter(|_| detects);
             let attempted = self.attempt(entity, message, when);
             if let Some(id) = id {
-                let ids = &mut self.queues.get(entity.queue).ids;
-                let times = ids.entry(id.clone()).or_insert_with(|| vec![None]);
-                times.push(Some(when));
+                self.queues.get(entity.queue).may_be_accepted(id, when);
             }
             let attempted = attempted.sent_by(work, id.is_some());
             self.messages.insert(number, attempted);
