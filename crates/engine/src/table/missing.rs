@@ -19,8 +19,11 @@ pub struct Group {
 /// The first block of remembered ids of an entity, among its runs.
 const FIRST_BLOCK: u64 = 1 << 63;
 
-/// What is asked for of a block of ids: all, which takes about as much memory as so many records.
+/// What is asked for of a block of ids: all.
 pub(crate) const ALL_SLOTS: Slots = Slots::MAX;
+
+/// A block of ids takes as much memory as so many records: 1,024 times 20 bytes.
+const BLOCK_RECORDS: u64 = 336;
 
 /// The run that a block of remembered ids is, for those that ask for it and keep it in memory.
 pub(crate) fn run_of_block(block: u64) -> u64 {
@@ -36,6 +39,19 @@ impl Group {
     /// A block of remembered ids.
     pub(crate) fn of_block(entity: Incarnation, block: u64) -> Self {
         Self::first_of((entity, run_of_block(block)))
+    }
+
+    /// Whether it is one of messages.
+    pub fn is_of_messages(&self) -> bool {
+        self.block().is_none()
+    }
+
+    /// As many records as it takes memory for if these of its messages are read.
+    pub fn records_of(&self, slots: Slots) -> u64 {
+        match self.block() {
+            Some(_) => BLOCK_RECORDS,
+            None => slots.count_ones().into(),
+        }
     }
 
     /// The block of remembered ids that it is.

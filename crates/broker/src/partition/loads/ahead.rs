@@ -273,7 +273,7 @@ impl<T> Partition<T> {
         while to_read.is_empty() && !loads.ahead.ring.is_empty() {
             for (group, slots) in loads.ahead.take() {
                 let slots = slots & !loads.wants.being_read(group);
-                let records = count_of(slots);
+                let records = group.records_of(slots);
                 // What there is no room for is left to the command that needs it.
                 if records <= room
                     && let Some(it) = self.state.to_read(group, slots)
@@ -311,7 +311,7 @@ impl<T> Partition<T> {
         self.loads.wants.put_back(group, slots);
         let room = self.room_in_memory();
         if let Read::Group(read) = read
-            && count_of(slots) <= room
+            && group.records_of(slots) <= room
             && self.state.take_read(read) == Taken::InMemory
         {
             self.loads.read_count += 1;

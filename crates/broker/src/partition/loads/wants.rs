@@ -3,9 +3,10 @@
 //! Who misses records asks for all of them at once. They are *admitted* in the order in which they were asked for, while
 //! no more than a bound are held together. The first asker that has not got everything is always admitted: so askers that
 //! hold a part of what they need cannot block each other. Who needs little passes those that wait for a place, as long as
-//! there is room for that: a client with a cold message does not wait for another one that settles thousands. What is
-//! admitted is read, each record once for all that want it. It counts until its askers are done, once for all that ask for
-//! the same messages of a group.
+//! there is room for that: a client with a cold message does not wait for another one that settles thousands. This room is
+//! there whatever the first asker needs. What is admitted is read, each record once for all that want it. It counts until
+//! its askers are done, once for all that ask for the same messages of a group. A block of remembered ids counts as the
+//! records that it takes the memory of.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,6 +62,15 @@ impl Want {
     }
 }
 
+/// What is admitted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Admitted {
+    /// For how many.
+    sharing: u32,
+    /// Whether the first of these has passed others.
+    has_passed: bool,
+}
+
 /// All of them.
 #[derive(Default)]
 pub(super) struct Wants {
@@ -74,10 +84,11 @@ pub(super) struct Wants {
     parked: BTreeSet<u64>,
     /// Those of these that ask for little.
     small: BTreeSet<u64>,
-    /// What is admitted, and for how many.
-    admitted: BTreeMap<(Group, Slots), u32>,
+    admitted: BTreeMap<(Group, Slots), Admitted>,
     /// How many records that are.
     held: u64,
+    /// How many of them were admitted for those that passed others.
+    held_by_small: u64,
     /// Which wants miss messages of a group.
     missing: BTreeSet<(Group, u64)>,
     /// What is to be read, and is not being read.
@@ -85,10 +96,6 @@ pub(super) struct Wants {
     under_way: BTreeSet<(Group, Slots)>,
     /// The entity of the group that was taken last: others come first.
     taken_of: Incarnation,
-}
-
-fn count_of(slots: Slots) -> u64 {
-    u64::from(slots.count_ones())
 }
 
 impl Wants {
@@ -127,7 +134,7 @@ impl Wants {
             let shared = (**group, **slots);
             !self.admitted.contains_key(&shared)
         });
-        want.parked_count = more.map(|(_, slots)| count_of(*slots)).sum();
+        want.parked_count = more.map(|(group, slots)| group.records_of(*slots)).sum();
         match want.parked_count <= SMALL_RECORDS_MAX {
             true => self.small.insert(number),
             false => self.small.remove(&number),
@@ -139,23 +146,30 @@ impl Wants {
 
     fn admit_parked(&mut self) {
         while let Some(number) = self.parked.first().copied()
-            && (self.unserved.first() == Some(&number) || self.has_room(number, HELD_RECORDS_MAX))
+            && (self.unserved.first() == Some(&number) || self.has_room(number, self.held))
         {
-            self.admit(number);
+            self.admit(number, false);
         }
         while let Some(number) = self.small.first().copied()
-            && self.has_room(number, HELD_RECORDS_MAX + HELD_BY_SMALL_MAX)
+            && self.has_room(number, self.held_beside_others())
         {
-            self.admit(number);
+            self.admit(number, true);
         }
     }
 
-    fn has_room(&self, number: u64, most: u64) -> bool {
-        let want = self.wants.get(&number);
-        want.is_none_or(|want| self.held + want.parked_count <= most)
+    /// What those that pass others hold, and what they leave of the bound to these. What the first asker has beyond the
+    /// bound takes nothing of their room.
+    fn held_beside_others(&self) -> u64 {
+        let others = self.held - self.held_by_small;
+        (self.held_by_small + others.min(HELD_RECORDS_MAX)).saturating_sub(HELD_BY_SMALL_MAX)
     }
 
-    fn admit(&mut self, number: u64) {
+    fn has_room(&self, number: u64, held: u64) -> bool {
+        let want = self.wants.get(&number);
+        want.is_none_or(|want| held + want.parked_count <= HELD_RECORDS_MAX)
+    }
+
+    fn admit(&mut self, number: u64, has_passed: bool) {
         self.parked.remove(&number);
         self.small.remove(&number);
         let Some(want) = self.wants.get_mut(&number) else {
@@ -165,11 +179,16 @@ impl Wants {
         for (group, slots) in &groups {
             *want.unread.entry(*group).or_default() |= slots;
             want.held.push((*group, *slots));
-            let sharing = self.admitted.entry((*group, *slots)).or_default();
-            if *sharing == 0 {
-                self.held += count_of(*slots);
+            let admitted = self.admitted.entry((*group, *slots)).or_default();
+            if admitted.sharing == 0 {
+                admitted.has_passed = has_passed;
+                self.held += group.records_of(*slots);
+                self.held_by_small += match has_passed {
+                    true => group.records_of(*slots),
+                    false => 0,
+                };
             }
-            *sharing += 1;
+            admitted.sharing += 1;
             self.missing.insert((*group, number));
         }
         for (group, slots) in groups {
@@ -311,12 +330,15 @@ impl Wants {
         self.parked.remove(&number);
         self.small.remove(&number);
         for (group, slots) in want.held {
-            if let Some(sharing) = self.admitted.get_mut(&(group, slots)) {
-                *sharing -= 1;
-                if *sharing == 0 {
-                    self.admitted.remove(&(group, slots));
-                    self.held -= count_of(slots);
-                }
+            let Some(admitted) = self.admitted.get_mut(&(group, slots)) else {
+                continue;
+            };
+            admitted.sharing -= 1;
+            if admitted.sharing == 0 {
+                let records = group.records_of(slots);
+                self.held -= records;
+                self.held_by_small -= if admitted.has_passed { records } else { 0 };
+                self.admitted.remove(&(group, slots));
             }
         }
         for group in want.unread.into_keys() {

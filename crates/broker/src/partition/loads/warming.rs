@@ -96,8 +96,8 @@ fn groups_of(missing: Missing) -> Vec<(Group, Slots)> {
 }
 
 fn records_of(groups: &[(Group, Slots)]) -> u64 {
-    let counts = groups.iter().map(|(_, slots)| slots.count_ones());
-    counts.map(u64::from).sum()
+    let counts = groups.iter();
+    counts.map(|(group, slots)| group.records_of(*slots)).sum()
 }
 
 impl Warming {

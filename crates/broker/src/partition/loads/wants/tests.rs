@@ -45,6 +45,7 @@ fn is_empty(wants: &Wants) -> bool {
         && wants.under_way.is_empty()
         && wants.admitted.is_empty()
         && wants.held == 0
+        && wants.held_by_small == 0
 }
 
 #[test]
@@ -150,6 +151,33 @@ fn who_asks_for_little_passes_others() {
     for number in 0..1000 {
         wants.release(Asker::Command(10 + number));
     }
+    assert!(is_empty(&wants));
+}
+
+/// What the first asker needs beyond the bound takes nothing of the room of those that ask for little.
+#[test]
+fn who_asks_for_little_passes_one_that_needs_more_than_all_may_hold() {
+    let mut wants = Wants::default();
+    ask(&mut wants, ONE, 0, 3 * MANY);
+    assert_eq!(wants.held, 3 * MANY * 128);
+    for number in 0..1000 {
+        let run = 3 * MANY + number;
+        ask(&mut wants, Asker::Command(10 + number), run, 1);
+    }
+    let passed = wants.held / 128 - 3 * MANY;
+    assert_eq!(passed, HELD_BY_SMALL_MAX / 128);
+    ask(&mut wants, TWO, 4 * MANY, MANY);
+    let served = read_all(&mut wants);
+    assert_eq!(served.len() as u64, 1 + passed);
+    assert!(!served.contains(&TWO));
+    for asker in served {
+        wants.release(asker);
+    }
+    // The others are first now, and then those that need much.
+    let served = std::iter::repeat_with(|| read_all(&mut wants)).take_while(|it| !it.is_empty());
+    let served: Vec<Asker> = served.flatten().collect();
+    assert_eq!(served.len() as u64, 1000 - passed + 1);
+    served.into_iter().for_each(|asker| wants.release(asker));
     assert!(is_empty(&wants));
 }
 
