@@ -529,8 +529,11 @@ impl<T> Partition<T> {
             self.end_read(group, slots);
             return;
         }
-        self.damaged.note(group, page);
-        match self.state.can_quarantine(group, page, slots) {
+        let can_be_set_aside = group.is_of_messages();
+        if can_be_set_aside {
+            self.damaged.note(group, page);
+        }
+        match can_be_set_aside && self.state.can_quarantine(group, page, slots) {
             true => {
                 self.loads.ahead.forget_all_of(group.entity);
                 self.end_read(group, slots);
@@ -557,7 +560,7 @@ impl<T> Partition<T> {
                 self.end_read(group, slots);
             }
             Taken::Damaged => {
-                tracing::error!(?group, "a page lacks messages that it should have");
+                tracing::error!(?group, "a page lacks messages or ids that it should have");
                 self.loads.failing.note(group, Unread::Lost);
                 self.fail((group, slots), Unread::Lost, replies);
             }
@@ -727,41 +730,33 @@ fn read_groups(pages: PagesToRead, groups: Vec<(Slots, GroupToRead)>) -> (Groups
 
 fn read_group(reader: &mut GroupReader<'_>, to_read: &GroupToRead) -> Read {
     let page = page_to_log(to_read.page());
-    let mut group = |index| reader.group(page, index);
-    let [of, messages] = to_read.groups();
-    let read = match of == messages {
-        true => group(of).map(|ids| (ids, Default::default())),
-        false => group(of).and_then(|of| Ok((of, group(messages)?))),
-    };
-    match read {
-        Ok((of, messages)) => {
-            let decoded = to_read.decode(&of, &messages);
-            match decoded {
-                Ok(read) => Read::Group(read),
-                Err(error) => {
-                    tracing::error!(%error, "a page is not one of messages");
-                    Read::Failed(Unread::Lost)
-                }
+    let groups = to_read.groups().map(|index| reader.group(page, index));
+    match groups.collect::<Result<Vec<_>, _>>() {
+        Ok(groups) => match to_read.decode(&groups) {
+            Ok(read) => Read::Group(read),
+            Err(error) => {
+                tracing::error!(%error, "a page is not what it should be");
+                Read::Failed(Unread::Lost)
             }
-        }
+        },
         Err(PageError::Io(failure)) if failure.is_no_descriptor() => Read::NotNow,
         Err(PageError::Io(failure)) => {
             let is_bad_sector = failure.is_bad_sector();
-            tracing::warn!(error = %failure, "messages cannot be read: commands that need them are to be tried again");
+            tracing::warn!(error = %failure, "a page cannot be read: commands that need its messages or ids are to be tried again");
             match is_bad_sector {
                 true => Read::BadSectors,
                 false => Read::Failed(Unread::Now),
             }
         }
         Err(error @ PageError::Damaged(_)) => {
-            tracing::error!(%error, "messages cannot be read");
+            tracing::error!(%error, "a page cannot be read: commands that need its messages or ids are refused");
             match reader.has_both_files(page) {
                 true => Read::Damaged(to_read.page()),
                 false => Read::Failed(Unread::Lost),
             }
         }
         Err(error @ PageError::Newer { .. }) => {
-            tracing::error!(%error, "messages cannot be read");
+            tracing::error!(%error, "a page cannot be read: commands that need its messages or ids are refused");
             // The version that has written them reads them.
             Read::Failed(Unread::Now)
         }

@@ -105,6 +105,7 @@ pub(crate) fn use_session_numbers(
 
 /// Writes remembered ids, in the order of their times.
 pub(crate) fn put_ids(out: &mut Vec<u8>, ids: &Ids) {
+    assert!(!ids.is_cold(), "a page has its ids");
     put_varint(out, ids.len() as u64);
     let times: Vec<u64> = ids.iter().map(|(at, _)| at.as_ms()).collect();
     put_column(out, &times);
@@ -126,17 +127,16 @@ pub(crate) fn ids(r: &mut Reader<'_>) -> Result<Vec<(Timestamp, u128)>, DecodeEr
         .collect()
 }
 
-/// Adds the ids of a page to a queue that is being restored. They come in the order of their times.
+/// Adds the ids of a page to a queue that is being restored. They come in the order of their times. Returns the number of
+/// the full block that they are.
 pub(crate) fn restore_ids(
     queue: &mut BusQueue,
     r: &mut Reader<'_>,
     page: PageNumber,
-) -> Result<(), DecodeError> {
+) -> Result<Option<u64>, DecodeError> {
     let Some(ids) = Ids::of(&ids(r)?) else {
         return Err(r.error("ids of more than 49 days in one page"));
     };
-    match queue.duplicates.restore_page(ids, page) {
-        true => Ok(()),
-        false => Err(r.error("ids that are not in the order of their times")),
-    }
+    let restored = queue.duplicates.restore_page(ids, page);
+    restored.map_err(|what| r.error(what))
 }

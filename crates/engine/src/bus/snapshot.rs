@@ -95,6 +95,7 @@ pub(crate) fn put_sessions(out: &mut Vec<u8>, incarnation: Incarnation, sessions
 /// Puts the part with these remembered ids.
 pub(crate) fn put_ids(out: &mut Vec<u8>, incarnation: Incarnation, blocks: &[Block]) {
     put_head(out, kind::DUPLICATES, incarnation);
+    assert!(!blocks.iter().any(|it| it.is_cold()), "a part has its ids");
     for (at, hash) in blocks.iter().flat_map(|block| block.iter()) {
         out.extend(hash.to_be_bytes());
         put_time(out, at);

@@ -8,9 +8,10 @@ use crate::vocabulary::elements::incarnation;
 
 impl GroupToRead {
     /// Decodes the [groups of its page](GroupToRead::groups). Needs no state, so any thread can do it.
-    pub fn decode(&self, of: &[u8], messages: &[u8]) -> Result<GroupRead, DecodeError> {
+    pub fn decode(&self, groups: &[impl AsRef<[u8]>]) -> Result<GroupRead, DecodeError> {
         let error = |what| Reader::new(&[]).error(what);
-        let Some((&PAGE_VERSION, of)) = of.split_first() else {
+        let of = groups.first().and_then(|of| of.as_ref().split_first());
+        let Some((&PAGE_VERSION, of)) = of else {
             return Err(error("page version that is not known"));
         };
         if self.group.block().is_some() {
@@ -22,7 +23,10 @@ impl GroupToRead {
             r.finish()?;
             return Ok(self.clone().with_ids(ids));
         }
-        let (head, run, messages) = run_of_page([of, messages])?;
+        let messages = groups
+            .get(1)
+            .ok_or_else(|| error("page without its messages"))?;
+        let (head, run, messages) = run_of_page([of, messages.as_ref()])?;
         if (head.entity, run) != (self.group.entity, self.group.run) {
             return Err(error("page of another run"));
         }

@@ -366,12 +366,15 @@ impl State {
         let Some(queue) = self.bus.get_mut(&incarnation) else {
             return Err(r.error("ids of a bus queue that is not there"));
         };
-        bus::restore_ids(queue, r, page)?;
+        let block = bus::restore_ids(queue, r, page)?;
         queue.settle(&mut self.catalogue, incarnation);
         let live = &mut self.catalogue.live;
         let is_full = resident_bytes.is_some_and(|most| live.resident().size_bytes() > most);
-        if is_full && queue.may_ids_leave() {
-            queue.duplicates.evict_last();
+        if let Some(block) = block
+            && is_full
+            && queue.may_ids_leave()
+        {
+            queue.duplicates.evict(block);
             queue.count_ids(live);
         }
         Ok(())

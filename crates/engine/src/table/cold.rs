@@ -234,7 +234,10 @@ impl Run {
         if self.cold_page() != Some(read.page) {
             return Taken::Replaced;
         }
-        self.put_copies(read.messages, came);
+        let ReadOf::Messages(messages) = read.of else {
+            return Taken::Damaged;
+        };
+        self.put_copies(messages, came);
         if self.missing_in(read.group.index) & read.wanted != 0 {
             return Taken::Damaged;
         }
@@ -294,10 +297,16 @@ pub struct GroupRead {
     pub(crate) group: Group,
     pub(crate) wanted: Slots,
     pub(crate) page: PageNumber,
-    /// No others.
-    pub(crate) messages: Vec<Paged>,
-    /// The ids of a block.
-    pub(crate) ids: Vec<(Timestamp, u128)>,
+    pub(crate) of: ReadOf,
+}
+
+/// What was in it.
+#[derive(Debug)]
+pub(crate) enum ReadOf {
+    /// The wanted messages, and no others.
+    Messages(Vec<Paged>),
+    /// The remembered ids of a block.
+    Ids(Vec<(Timestamp, u128)>),
 }
 
 impl GroupRead {
@@ -328,23 +337,20 @@ impl GroupToRead {
         };
         messages.retain(|(slot, ..)| is_wanted(*slot));
         messages.shrink_to_fit();
-        GroupRead {
-            group: self.group,
-            wanted: self.wanted,
-            page: self.page,
-            messages,
-            ids: Vec::new(),
-        }
+        self.with(ReadOf::Messages(messages))
     }
 
     /// The ids of a block, as they were read.
     pub(crate) fn with_ids(self, ids: Vec<(Timestamp, u128)>) -> GroupRead {
+        self.with(ReadOf::Ids(ids))
+    }
+
+    fn with(self, of: ReadOf) -> GroupRead {
         GroupRead {
             group: self.group,
             wanted: self.wanted,
             page: self.page,
-            messages: Vec::new(),
-            ids,
+            of,
         }
     }
 
@@ -354,10 +360,11 @@ impl GroupToRead {
     }
 
     /// The groups of the page that are needed for it: what the page is of, and its messages. A page of ids has one.
-    pub fn groups(&self) -> [usize; 2] {
-        match self.group.block() {
-            Some(_) => [0, 0],
-            None => [0, 1 + self.group.index],
-        }
+    pub fn groups(&self) -> impl Iterator<Item = usize> {
+        let messages = match self.group.block() {
+            Some(_) => None,
+            None => Some(1 + self.group.index),
+        };
+        [0].into_iter().chain(messages)
     }
 }

@@ -45,6 +45,7 @@ use kew_planted::{Bug, is_planted};
 
 pub use self::ahead::GroupAhead;
 pub(crate) use self::ask::Seen;
+pub(crate) use self::cold::ReadOf;
 pub use self::cold::{GroupRead, GroupToRead, Taken};
 use self::far::FarKnown;
 pub(crate) use self::far::is_timed;

@@ -107,7 +107,7 @@ async fn serve_the_rest(data_dir: &Path) {
     // A scrub would report the pages, too, if it came by in time.
     let start = || start_with(data_dir, &["--scrub-rate", "0"]);
     let mut server = start();
-    server.expect_error("messages cannot be read");
+    server.expect_error("a page cannot be read");
     server.expect_error("messages are set aside");
     let client = server.queue_client();
     let whole = received(&client).await;

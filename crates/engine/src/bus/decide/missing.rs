@@ -12,7 +12,7 @@ use super::super::role::Role;
 use super::super::room::{ITEMS_MAX, LOOKED_AT_MAX, released_at_once};
 use super::super::session::Sessions;
 use super::super::{
-    BreakTarget, BusCommand, BusMessage, BusMessageState, BusQueue, Purge, ReceiveMode,
+    BreakTarget, BusCommand, BusMessage, BusMessageState, BusQueue, Purge, ReceiveMode, Resubmit,
     TransactionPart, TransactionWork,
 };
 use super::bodies::PASSED_OVER_MAX;
@@ -309,8 +309,7 @@ impl Turn<'_> {
             BusCommand::Resubmit { queue, resubmit } => {
                 let numbers = resubmit.messages.iter().map(|it| it.sequence_number);
                 self.ask_numbers(queue, numbers, missing);
-                let ids = || resubmit.messages.iter().map(|it| it.message_id.as_deref());
-                self.ask_resubmitted_ids(queue, resubmit.to.as_deref(), ids, missing);
+                self.ask_resubmitted_ids(queue, resubmit, missing);
             }
             BusCommand::Send { queue, messages }
             | BusCommand::Deposit { queue, messages }
@@ -361,25 +360,14 @@ impl Turn<'_> {
     }
 
     /// The same for messages that are sent again.
-    fn ask_resubmitted_ids<'a, I: Iterator<Item = Option<&'a str>>>(
-        &self,
-        queue: &EntityName,
-        to: Option<&str>,
-        ids: impl Fn() -> I,
-        missing: &mut Missing,
-    ) {
-        let Some(from) = self.catalogue().find(queue) else {
-            return;
-        };
-        let to = match to {
-            None => self.queues().get(&from).map(|_| self.first_of(from)),
-            Some(to) => self.catalogue().find(&EntityName {
-                name: to.into(),
-                ..queue.clone()
-            }),
-        };
-        if let Some(to) = to {
-            self.ask_ids(to, ids(), missing);
+    fn ask_resubmitted_ids(&self, queue: &EntityName, resubmit: &Resubmit, missing: &mut Missing) {
+        let queue = self.catalogue().find(queue);
+        let queue = queue.filter(|queue| self.queues().contains_key(queue));
+        if let Some(queue) = queue
+            && let Some(to) = self.destination(queue, resubmit.to.as_deref())
+        {
+            let messages = resubmit.messages.iter();
+            self.ask_ids(to, messages.map(|it| it.message_id.as_deref()), missing);
         }
     }
 

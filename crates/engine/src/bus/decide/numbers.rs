@@ -12,6 +12,9 @@ pub(super) struct Duplicate;
 impl Turn<'_> {
     /// The hash of a message's id, if the entity is going to remember it.
     ///
+    /// What this reads has to be in memory: a command that comes here asks for it in its first phase (`ask_ids` in
+    /// `missing.rs`).
+    ///
     /// Source: Service Bus, *Duplicate detection*.
     pub(super) fn id_hash(
         &self,

@@ -66,26 +66,27 @@ impl Turn<'_> {
         Ok(BusOutcome::Resubmitted(verdicts))
     }
 
-    /// The destination of messages that are sent again. Without a name, the queue, topic or subscription that the entity
-    /// belongs to.
+    /// The destination of messages that are sent again, if it is there. Without a name, the queue, topic or subscription
+    /// that the entity belongs to.
+    pub(super) fn destination(&self, queue: Incarnation, to: Option<&str>) -> Option<Incarnation> {
+        let found = match to {
+            None => Some(self.first_of(queue)),
+            Some(to) => self.catalogue().find(&EntityName {
+                name: to.into(),
+                ..self.bus(queue).name.clone()
+            }),
+        };
+        found.filter(|to| *to != queue && self.queues().contains_key(to))
+    }
+
+    /// The same, if it takes them.
     fn check_destination(
         &self,
         queue: Incarnation,
         to: Option<&str>,
     ) -> Result<Incarnation, BusRefusal> {
         let own = self.first_of(queue);
-        let found = match to {
-            None => Some(own),
-            Some(to) => {
-                let name = EntityName {
-                    name: to.into(),
-                    ..self.bus(queue).name.clone()
-                };
-                self.catalogue().find(&name)
-            }
-        };
-        let found = found.filter(|to| *to != queue && self.queues().contains_key(to));
-        let Some(to) = found else {
+        let Some(to) = self.destination(queue, to) else {
             let queue = to.unwrap_or(&self.bus(queue).name.name).into();
             return Err(BusRefusal::DestinationNotFound { queue });
         };

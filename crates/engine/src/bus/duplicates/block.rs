@@ -92,7 +92,7 @@ impl Ids {
         &self.hashes
     }
 
-    /// Those in memory, with their times.
+    /// Those in memory, with their times. A block that is not in memory has none here.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Timestamp, u128)> {
         let hashes = self.hashes.iter().enumerate();
         hashes.map(|(place, hash)| (self.at(place), *hash))

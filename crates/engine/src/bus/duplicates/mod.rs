@@ -17,7 +17,7 @@ pub(crate) use self::block::{Block, Ids};
 use self::index::Index;
 use self::seconds::{Seconds, counting_from, counts_until};
 use crate::shared::{Chunk, SharedMap, own_marked};
-use crate::table::{GroupRead, RunLength, Taken};
+use crate::table::{GroupRead, ReadOf, RunLength, Taken};
 use crate::vocabulary::{PageNumber, Timestamp};
 
 /// What a remembered id counts for in its queue's size.
@@ -26,8 +26,8 @@ pub(crate) const REMEMBERED_ID_SIZE_BYTES: u64 = 128;
 /// The most that one takes in a snapshot: a hash and a time.
 pub(crate) const REMEMBERED_SIZE_BYTES: u64 = 24;
 
-/// How many blocks of dropped ids leave memory at most when a new id comes, and as one due thing. More leave than come,
-/// and few enough leave that no message waits long.
+/// How many blocks of dropped ids leave memory at most when a new id comes, and as one due thing: 5 µs each, while one
+/// block comes with 1,024 ids.
 const FREED_AT_ONCE_MAX: usize = 16;
 
 /// Ids that are due are looked for once in this time. Otherwise each new id would change a busy queue's deadline.
@@ -149,9 +149,8 @@ impl Duplicates {
 
     /// The time before which ids are dropped, if a block that a snapshot has has such ids.
     pub(crate) fn dropped_before(&self) -> Option<Timestamp> {
-        let mut blocks = self.blocks();
         let from = counting_from(self.kept_from);
-        let kept = blocks.find(|block| block.last_at() >= from)?;
+        let kept = self.blocks().find(|block| block.last_at() >= from)?;
         (kept.first_at() < self.kept_from).then_some(self.kept_from)
     }
 
@@ -200,34 +199,37 @@ impl Duplicates {
         self.add(id, at);
     }
 
-    /// Restores the ids of a page, in the order of their times. Returns false if they begin before those that are there.
-    pub(crate) fn restore_page(&mut self, ids: Ids, page: PageNumber) -> bool {
-        let Some(last_at) = ids.hashes().first().map(|_| ids.first_at()) else {
-            return true;
-        };
-        if self.last_at().is_some_and(|before| before > last_at) {
-            return false;
+    /// Restores the ids of a page, in the order of their times. Returns the number of the block that they are, if it is a
+    /// full one.
+    pub(crate) fn restore_page(
+        &mut self,
+        ids: Ids,
+        page: PageNumber,
+    ) -> Result<Option<u64>, &'static str> {
+        if ids.is_empty() {
+            return Ok(None);
+        }
+        if self.last_at().is_some_and(|last| last > ids.first_at()) {
+            return Err("ids that are not in the order of their times");
         }
         self.fill();
         for (at, _) in ids.iter() {
             self.tally(at);
         }
         let is_full = ids.len() >= self.length_max();
+        let number = self.next;
         self.newest = with_page(ids, page);
         match is_full {
             true => self.fill(),
             false => self.places = Places::of(&self.newest),
         }
-        true
+        Ok(is_full.then_some(number))
     }
 
     /// Adds the ids that another reading of the same log has found.
     pub(crate) fn absorb(&mut self, other: &Self) {
-        debug_assert_eq!(
-            self.cold_blocks + other.cold_blocks,
-            0,
-            "a repair reads all pages"
-        );
+        let cold = self.cold_blocks + other.cold_blocks;
+        assert_eq!(cold, 0, "a repair has all ids in memory");
         let mut seen_at = BTreeMap::new();
         for (id, at) in self.iter().chain(other.iter()) {
             let known = seen_at.entry(id).or_insert(at);
@@ -366,7 +368,8 @@ impl Duplicates {
         seen.any(is_seen)
     }
 
-    /// The blocks that a look-up of an id within the window before `now` reads and that are not in memory.
+    /// The blocks that a look-up of an id within the window before `now` reads and that are not in memory: what
+    /// [`Duplicates::has`] must not be asked without.
     pub(crate) fn missing_for(
         &self,
         id: u128,
@@ -400,20 +403,25 @@ impl Duplicates {
         self.full.get(block)?.mark().get()
     }
 
-    /// The page of a block that is not in memory.
+    /// The page of a block that is not in memory, and has ids that count. Snapshots do not name the pages of others.
     pub(crate) fn page_to_read(&self, block: u64) -> Option<PageNumber> {
-        let block = self.full.get(block).filter(|block| block.is_cold())?;
-        block.mark().get()
+        self.page_of_cold(self.full.get(block)?)
     }
 
-    /// The pages of all blocks that are not in memory.
+    /// The pages of all blocks that are not in memory and have ids that count.
     pub(crate) fn cold_pages(&self) -> impl Iterator<Item = PageNumber> {
         let blocks = self.full.iter().map(|(_, block)| block);
-        let cold = blocks.filter(|block| block.is_cold());
-        cold.filter_map(|block| block.mark().get())
+        blocks.filter_map(|block| self.page_of_cold(block))
     }
 
-    /// The blocks in memory from one on that have a page, each with its page. `None` in place of one without.
+    fn page_of_cold(&self, block: &Block) -> Option<PageNumber> {
+        let counts = block.last_at() >= counting_from(self.kept_from);
+        let page = block.mark().get();
+        page.filter(|_| counts && block.is_cold())
+    }
+
+    /// The full blocks from one on, each with its page. `None` in place of the page if there is none, or if the block is
+    /// not in memory.
     pub(crate) fn evictable(&self, from: u64) -> impl Iterator<Item = (u64, Option<PageNumber>)> {
         let blocks = self.full.range(from..=u64::MAX);
         blocks.map(|(number, block)| {
@@ -439,13 +447,6 @@ impl Duplicates {
         }
     }
 
-    /// Takes the ids of the last full block out of memory.
-    pub(crate) fn evict_last(&mut self) {
-        if let Some(last) = self.next.checked_sub(1) {
-            self.evict(last);
-        }
-    }
-
     /// Takes the ids of a block that were read.
     pub(crate) fn take_read(&mut self, number: u64, read: &GroupRead) -> Taken {
         let block = self.full.get_physical(number);
@@ -453,8 +454,10 @@ impl Duplicates {
         let Some(block) = cold else {
             return Taken::Replaced;
         };
-        let ids = Ids::of(&read.ids).filter(|ids| ids.is_like(block));
-        let Some(ids) = ids else {
+        let ReadOf::Ids(ids) = &read.of else {
+            return Taken::Damaged;
+        };
+        let Some(ids) = Ids::of(ids).filter(|ids| ids.is_like(block)) else {
             return Taken::Damaged;
         };
         self.resident += ids.len() as u64;

@@ -21,7 +21,8 @@ fn restored(from: &Duplicates) -> Duplicates {
         duplicates.keep_from(time);
     }
     for (number, block) in (0..).zip(from.share().blocks()) {
-        assert!(duplicates.restore_page((**block).clone(), PageNumber::new(number)));
+        let restored = duplicates.restore_page((**block).clone(), PageNumber::new(number));
+        assert!(restored.is_ok());
     }
     duplicates
 }
@@ -314,9 +315,10 @@ impl Pages {
         for block in from.share().blocks() {
             let page = block.mark().get().unwrap();
             let ids = &self.0[usize::try_from(page.as_u64()).unwrap()];
-            assert!(duplicates.restore_page(Ids::of(ids).unwrap(), page));
-            if !is_kept(page.as_u64()) {
-                duplicates.evict_last();
+            let restored = duplicates.restore_page(Ids::of(ids).unwrap(), page);
+            let block = restored.unwrap();
+            if let Some(block) = block.filter(|_| !is_kept(page.as_u64())) {
+                duplicates.evict(block);
             }
         }
         duplicates
@@ -417,6 +419,43 @@ fn a_new_id_reads_nothing_and_an_old_one_reads_its_block() {
         0
     );
     assert!(!duplicates.has(hash(5), WINDOW_MS, at(1000 + WINDOW_MS)));
+}
+
+/// The last block of a start may be one that has to stay: one copy of its page is damaged, and the next snapshot writes it.
+#[test]
+fn a_start_says_which_block_a_page_is() {
+    let (mut duplicates, mut pages) = (empty(), Pages::default());
+    (0..6).for_each(|id| duplicates.note(hash_of(id), WINDOW_MS, at(1000)));
+    pages.write(&duplicates);
+    let ids = |page: usize| Ids::of(&pages.0[page]).unwrap();
+    let mut restored = empty();
+    let page = PageNumber::new;
+    assert_eq!(restored.restore_page(ids(0), page(0)), Ok(Some(0)));
+    assert_eq!(restored.restore_page(ids(1), page(1)), Ok(None));
+    assert_eq!(restored.resident(), (4, 0));
+    // A block that is not full is one of its own, too.
+    assert_eq!(restored.restore_page(ids(0), page(2)), Ok(Some(2)));
+    assert_eq!(restored.resident(), (10, 0));
+    assert_eq!(restored, duplicates);
+    let earlier = Ids::of(&[(at(999), 7)]).unwrap();
+    assert!(restored.restore_page(earlier, page(3)).is_err());
+    assert_eq!(restored.restore_page(Ids::default(), page(3)), Ok(None));
+}
+
+/// The next snapshot does not name its page, and the one after that is free to use its place.
+#[test]
+fn a_block_of_dropped_ids_has_no_page_to_read() {
+    let (mut duplicates, mut pages) = (empty(), Pages::default());
+    (0..200).for_each(|id| duplicates.note(hash_of(id), WINDOW_MS, at(1000)));
+    pages.write(&duplicates);
+    (0..49).for_each(|block| duplicates.evict(block));
+    assert!(duplicates.page_to_read(48).is_some());
+    assert_eq!(duplicates.cold_pages().count(), 49);
+    // More than leave memory at once.
+    duplicates.note(hash_of(250), WINDOW_MS, at(5000));
+    assert!(duplicates.has_cold());
+    assert_eq!(duplicates.page_to_read(48), None);
+    assert_eq!(duplicates.cold_pages().count(), 0);
 }
 
 #[test]

@@ -115,8 +115,8 @@ impl PageMap {
 
     pub(crate) fn read(&self, to_read: &GroupToRead) -> GroupRead {
         let page = &self.pages[&to_read.page()];
-        let [of, messages] = to_read.groups().map(|group| page.groups[group].as_slice());
-        to_read.decode(of, messages).unwrap()
+        let groups: Vec<_> = to_read.groups().map(|group| &page.groups[group]).collect();
+        to_read.decode(&groups).unwrap()
     }
 
     /// Reads what is missing. What a snapshot has of the state stays the same.

@@ -6,7 +6,7 @@ use super::*;
 use crate::bodies::{BodyCursor, BodyOwner, NeededBody};
 use crate::moves::MovedBodies;
 use crate::state::{Hand, Pass};
-use crate::table::{Group, GroupRead, Missing, Resident, Slots, Taken};
+use crate::table::{Group, GroupRead, Missing, ReadOf, Resident, Slots, Taken};
 
 impl Queue {
     pub(super) fn evict(&mut self) {
@@ -30,8 +30,8 @@ impl Queue {
         let to_read = self.state.to_read(group, wanted).unwrap();
         let mut pages = self.store.pages.iter();
         let (_, page) = pages.find(|(page, _)| *page == to_read.page()).unwrap();
-        let [of, messages] = to_read.groups().map(|group| page.groups[group].as_slice());
-        to_read.decode(of, messages).unwrap()
+        let groups: Vec<_> = to_read.groups().map(|group| &page.groups[group]).collect();
+        to_read.decode(&groups).unwrap()
     }
 
     pub(super) fn resident(&self) -> (u64, u64) {
@@ -164,10 +164,12 @@ fn a_group_that_was_read_takes_no_room_for_others() {
     queue.state.storage.ask(place(511), &mut missing);
     let (group, wanted) = missing.groups.pop_first().unwrap();
     assert_eq!(wanted, 1 << (500 % 128) | 1 << 127);
-    let read = queue.group(group, wanted);
-    assert_eq!((read.messages.len(), read.messages.capacity()), (2, 2));
-    let read = queue.group(group, Slots::MAX);
-    assert_eq!((read.messages.len(), read.messages.capacity()), (128, 128));
+    let room = |wanted| match queue.group(group, wanted).of {
+        ReadOf::Messages(messages) => (messages.len(), messages.capacity()),
+        ReadOf::Ids(ids) => panic!("{ids:?}"),
+    };
+    assert_eq!(room(wanted), (2, 2));
+    assert_eq!(room(Slots::MAX), (128, 128));
 }
 
 /// Its page is named as long as it is cold: nothing else has its records.
@@ -211,8 +213,8 @@ fn a_run_that_was_replaced_is_not_mixed_with_an_older_page() {
             .iter()
             .find(|(page, _)| *page == of_older.page())
             .unwrap();
-        let [of, messages] = of_older.groups().map(|group| page.groups[group].as_slice());
-        of_older.decode(of, messages).unwrap()
+        let groups: Vec<_> = of_older.groups().map(|group| &page.groups[group]).collect();
+        of_older.decode(&groups).unwrap()
     };
     queue.read(1..1000);
     assert_eq!(
@@ -243,10 +245,11 @@ fn a_page_without_a_message_that_is_there_is_damaged() {
     let pages = queue.store.pages.iter();
     let run = pages.map(|(_, it)| it).find(|it| it.kind == RUN).unwrap();
     // The records of another group are read in place of these.
-    let read = to_read.decode(&run.groups[0], &run.groups[2]).unwrap();
+    let read = to_read.decode(&[&run.groups[0], &run.groups[2]]).unwrap();
     assert_eq!(queue.state.take_read(read), Taken::Damaged);
-    let of_nothing = to_read.decode(&[1], &run.groups[1]);
+    let of_nothing = to_read.decode(&[&vec![1], &run.groups[1]]);
     assert!(of_nothing.is_err());
+    assert!(to_read.decode(&run.groups[..1]).is_err());
     queue.read(1..1000);
     queue.check_cold();
 }
