@@ -239,6 +239,10 @@ impl Sessions {
         })
     }
 
+    pub(crate) fn has(&self, number: u32) -> bool {
+        self.by_number.get(number.into()).is_some()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, WholeSession<'_>)> {
         let messages = self.messages.iter();
         let sessions = self.by_number.iter();

@@ -174,8 +174,16 @@ impl<T: Clone> SharedMap<T> {
 fn find<T>(chunk: &Numbered<T>, number: u64) -> Result<usize, usize> {
     match chunk.last() {
         // Most changes are at the end.
-        Some((last, _)) if *last == number => Ok(chunk.len() - 1),
-        Some((last, _)) if *last < number => Err(chunk.len()),
+        Some((last, _)) if *last == number => return Ok(chunk.len() - 1),
+        Some((last, _)) if *last < number => return Err(chunk.len()),
+        Some(_) | None => {}
+    }
+    // Mostly no number is left out.
+    let first = chunk.first().map_or(0, |(first, _)| *first);
+    let distance = number.checked_sub(first);
+    let place = distance.and_then(|it| usize::try_from(it).ok());
+    match place.and_then(|place| Some((place, chunk.get(place)?))) {
+        Some((place, (there, _))) if *there == number => Ok(place),
         Some(_) | None => chunk.binary_search_by_key(&number, |(number, _)| *number),
     }
 }

@@ -69,7 +69,7 @@ impl Profile for Kept {
     }
 
     fn has_session(&self, number: u32) -> bool {
-        self.sessions.get(number).is_some()
+        self.sessions.has(number)
     }
 
     fn session_left(&mut self, number: u32) -> u32 {
