@@ -7,7 +7,9 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.azure.core.amqp.AmqpRetryMode;
 import com.azure.core.amqp.AmqpRetryOptions;
+import com.azure.messaging.servicebus.ServiceBusException;
 import com.azure.messaging.servicebus.ServiceBusReceivedMessageContext;
+import com.azure.messaging.servicebus.ServiceBusSenderClient;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
@@ -90,8 +92,9 @@ class RestartTest {
                 try {
                     while (!Thread.currentThread().isInterrupted()) {
                         String body = "" + sent.size();
-                        sender.sendMessage(text(body));
-                        sent.add(body);
+                        if (isSent(sender, body)) {
+                            sent.add(body);
+                        }
                     }
                 } catch (RuntimeException error) {
                     // It is interrupted when it has sent enough.
@@ -117,6 +120,22 @@ class RestartTest {
             // Some may have arrived twice.
             Bus.eventually("the last messages", () -> seen.containsAll(sent));
             assertTrue(sent.size() >= 60);
+        }
+    }
+
+    /**
+     * Returns false if the SDK gave the message up, without a try, because its link has just ended. Later versions of the
+     * SDK open another link then (RecoveryKind in azure-core-amqp). To this one, an application sends again.
+     */
+    private static boolean isSent(ServiceBusSenderClient sender, String body) {
+        try {
+            sender.sendMessage(text(body));
+            return true;
+        } catch (ServiceBusException error) {
+            if (error.getMessage().endsWith("Cannot publish message when disposed.")) {
+                return false;
+            }
+            throw error;
         }
     }
 
