@@ -18,6 +18,7 @@ from core_load import BusLoad, QueueLoad
 from core_report import MB, Row, number
 from core_server import Kew, total
 from servers import add_program_options, finish_programs, median, spread
+from stalls import Stalls
 
 LOADS = {"queue": QueueLoad, "bus": BusLoad}
 SMALL = 1_000
@@ -70,6 +71,8 @@ class Servers:
 
     def __init__(self, options, data):
         self.options, self.data, self.started = options, data, []
+        # They take a hundredth of each core, which two builds would notice.
+        self.stalls = None if options.paired else Stalls(data)
 
     def start(self, name, protocol, options=None):
         kew = Kew(options or self.options, self.data / name, protocol)
@@ -81,6 +84,11 @@ class Servers:
     def stop(self):
         for kew in self.started:
             kew.stop()
+
+    def close(self):
+        self.stop()
+        if self.stalls:
+            self.stalls.stop()
 
 
 def in_turn(options, sides, small, concurrency):
@@ -140,18 +148,31 @@ def memory_rows(kew, messages, factor=1):
     ]
 
 
-def turn_row(kew, during):
-    """The longest turn since the process started. An older build has no such metric."""
+def turn_rows(kew, stalls, during):
+    """The longest turn since the process started, by two clocks, and the longest stall of the machine meanwhile."""
     # One page: turns go on between two.
     page = kew.metrics()
-    longest = total(page, "kew_partition_turn_max_seconds")
-    what = f"longest turn, {during}"
-    if longest is None:
-        return Row(what, "not reported")
-    turns = total(page, "kew_partition_turn_seconds_count")
-    short = total(page, "kew_partition_turn_seconds_bucket", le="0.025")
-    figure = f"{number(longest * 1000)} ms; {turns - short:,.0f} of {turns:,.0f} above {report.TURN_MS_MAX} ms"
-    return Row.at_most(what, longest * 1000, report.TURN_MS_MAX, "ms", figure)
+    rows = []
+    for name, what in [("turn", f"longest turn, {during}"), ("turn_cpu", f"most processor time of a turn, {during}")]:
+        longest = total(page, f"kew_partition_{name}_max_seconds")
+        if longest is None:
+            # An older build has no such metric.
+            rows.append(Row(what, "not reported"))
+            continue
+        turns = total(page, f"kew_partition_{name}_seconds_count")
+        short = total(page, f"kew_partition_{name}_seconds_bucket", le="0.025")
+        figure = f"{number(longest * 1000)} ms; {turns - short:,.0f} of {turns:,.0f} above {report.TURN_MS_MAX} ms"
+        rows.append(Row.at_most(what, longest * 1000, report.TURN_MS_MAX, "ms", figure))
+    rows.append(stall_row(stalls.since(kew.began), during))
+    return rows
+
+
+def stall_row(stalls, during):
+    what = f"longest stall of the machine, {during}"
+    if stalls is None:
+        return Row(what, "not seen: it takes the right to SCHED_FIFO")
+    long = sum(took * 1000 > report.TURN_MS_MAX for took in stalls)
+    return Row(what, f"{number(max(stalls, default=0) * 1000)} ms; {long} above {report.TURN_MS_MAX} ms")
 
 
 def disk_row(kew, load, after):
@@ -229,7 +250,7 @@ def measure_protocol(options, servers, protocol):
     small.fill(SMALL)
     rows += compare_backlogs(options, small, load)
     small_kew.stop()
-    rows.append(turn_row(kew, "fill, puts and cycles"))
+    rows += turn_rows(kew, servers.stalls, "fill, puts and cycles")
     say(f"{protocol}: killing the server {options.kills} times under load")
     bound = report.target_of(report.READY_MS_MAX, count)
     rows.append(ready_row("ready after SIGKILL under puts", kills(options, kew, load), bound))
@@ -239,7 +260,7 @@ def measure_protocol(options, servers, protocol):
     if not options.no_disk:
         load.purge()
         rows.append(disk_row(kew, load, "a purge"))
-        rows.append(turn_row(kew, "restart and purge"))
+        rows += turn_rows(kew, servers.stalls, "restart and purge")
     kew.stop()
     if not options.no_disk:
         rows += sparse_rows(options, servers, protocol)
@@ -253,10 +274,8 @@ def sparse_rows(options, servers, protocol):
     say(f"{protocol}: deleting all but every {options.keep_every:,}th of {options.messages:,} messages")
     load.fill(options.messages)
     load.drain(options.keep_every)
-    rows = [
-        disk_row(kew, load, f"deleting all but every {options.keep_every:,}th"),
-        turn_row(kew, "fill and deletion"),
-    ]
+    rows = [disk_row(kew, load, f"deleting all but every {options.keep_every:,}th")]
+    rows += turn_rows(kew, servers.stalls, "fill and deletion")
     kew.stop()
     return rows
 
@@ -272,7 +291,7 @@ def variant_rows(options, servers, name):
     if name == "ids":
         send_again(load)
     rows += memory_rows(kew, options.messages, factor=2)
-    rows.append(turn_row(kew, "fill"))
+    rows += turn_rows(kew, servers.stalls, "fill")
     bound = report.target_of(report.READY_MS_MAX, options.messages)
     rows.append(ready_row("ready after SIGKILL under puts", kills(options, kew, load), bound))
     kew.stop()
@@ -345,7 +364,7 @@ def main(arguments):
                 results = measure_all(options, servers)
                 found = {it: [vars(row) for row in rows] for it, rows in results.items()}
         finally:
-            servers.stop()
+            servers.close()
     if options.json:
         options.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     if options.write:

@@ -24,11 +24,11 @@ class Kew:
         place.mkdir()
 
     def start(self):
-        """Starts it, and notes the time until it has answered the first request."""
-        began = time.monotonic()
+        """Starts it, and notes when, and the time until it has answered the first request."""
+        self.began = time.monotonic()
         self.server = start_kew(self.options, self.place, self.more)
         self.get("/health/ready")
-        self.ready_seconds = time.monotonic() - began
+        self.ready_seconds = time.monotonic() - self.began
 
     def kill(self):
         self.server.stop(signal.SIGKILL)

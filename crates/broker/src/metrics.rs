@@ -31,6 +31,8 @@ pub(crate) struct Instruments {
     turns: Counter,
     turn: Histogram,
     turn_us_max: HighWater,
+    turn_cpu: Histogram,
+    turn_cpu_us_max: HighWater,
     /// Microseconds in which no command was decided, because of a segment and because of memory.
     waited_for_segment_us: Counter,
     waited_for_memory_us: Counter,
@@ -60,6 +62,8 @@ impl Instruments {
             turns: Counter::new(),
             turn: Histogram::of_latencies(),
             turn_us_max: HighWater::new(),
+            turn_cpu: Histogram::of_latencies(),
+            turn_cpu_us_max: HighWater::new(),
             waited_for_segment_us: Counter::new(),
             waited_for_memory_us: Counter::new(),
             snapshot: Histogram::of_latencies(),
@@ -95,12 +99,14 @@ impl Instruments {
         self.expired_before.store(count, Ordering::Relaxed);
     }
 
-    /// Notes a turn that decided so many commands, and how long it took without its commit.
-    pub(crate) fn note_turn(&self, commands: usize, took: Duration) {
+    /// Notes a turn that decided so many commands, how long it took without its commit, and the processor time since
+    /// the turn before.
+    pub(crate) fn note_turn(&self, commands: usize, took: Duration, on_processor: Duration) {
         self.turns.increment();
         self.turn.observe_duration(took);
-        let us = took.as_nanos().div_ceil(1000);
-        self.turn_us_max.note(u64::try_from(us).unwrap_or(u64::MAX));
+        self.turn_us_max.note(us_rounded_up(took));
+        self.turn_cpu.observe_duration(on_processor);
+        self.turn_cpu_us_max.note(us_rounded_up(on_processor));
         if commands > 0 {
             self.batch_commands.observe(commands as u64);
         }
@@ -319,6 +325,21 @@ fn partition_families(
             none(),
             Duration::from_micros(instruments.turn_us_max.value()).as_secs_f64(),
         ),
+        Family::histogram(
+            "kew_partition_turn_cpu",
+            Unit::Seconds,
+            "Processor time of the partition's thread from the end of one turn to the end of the next, with its commit",
+        )
+        .observed(none(), instruments.turn_cpu.observed()),
+        Family::gauge(
+            "kew_partition_turn_cpu_max",
+            Unit::Seconds,
+            "Most processor time of a turn since the start, with its commit",
+        )
+        .amount(
+            none(),
+            Duration::from_micros(instruments.turn_cpu_us_max.value()).as_secs_f64(),
+        ),
         Family::counter(
             "kew_partition_waited",
             Unit::Seconds,
@@ -452,4 +473,8 @@ fn status_families(instruments: &Instruments, status: Option<&Status>) -> Vec<Fa
             &|status| Some(status.answers_waiting),
         ),
     ]
+}
+
+fn us_rounded_up(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX)
 }

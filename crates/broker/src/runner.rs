@@ -150,6 +150,12 @@ fn wall() -> Timestamp {
     Timestamp::from_ms(read_clocks().wall_us / 1000)
 }
 
+/// The processor time that this thread has used. What other programs and other guests of the host took is not in it.
+fn processor_time() -> Duration {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(used).unwrap_or_default()
+}
+
 /// Reads the machine's clocks.
 fn read_clocks() -> ClockReading {
     let wall = SystemTime::now()

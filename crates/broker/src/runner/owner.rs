@@ -11,7 +11,7 @@ use super::mailbox::{Intake, Mailbox, ReportOf, Ticket};
 use super::scrubber::Scrubber;
 use super::space::ToldSpace;
 use super::workers::WorkerGone;
-use super::{DAY, Runner, read_clocks};
+use super::{DAY, Runner, processor_time, read_clocks};
 use crate::answers::HandOut;
 use crate::broker::lock;
 use crate::overview::slice_of;
@@ -40,6 +40,8 @@ pub(super) struct Owner<'a> {
     replies: Vec<(Ticket, Reply)>,
     /// How long the partition took to complete background jobs. It counts towards the next turn.
     completing: Duration,
+    /// The processor time that this thread had used at the end of the last turn.
+    used: Duration,
     hand_out: HandOut,
     told_space: ToldSpace,
     /// The promotion for which a commit was made that tells whether another process owns the log.
@@ -77,6 +79,7 @@ impl<'a> Owner<'a> {
             mail: Vec::new(),
             replies: Vec::new(),
             completing: Duration::ZERO,
+            used: processor_time(),
             hand_out: HandOut::default(),
             told_space: ToldSpace::default(),
             checked_for: None,
@@ -136,7 +139,11 @@ impl<'a> Owner<'a> {
         self.answer();
         // A snapshot is copied when a commit completes, so a turn lasts until its answers are out.
         let took = began.elapsed().saturating_sub(on_disk) + mem::take(&mut self.completing);
-        self.runner.shared.instruments.note_turn(decided, took);
+        // Read once a turn: it is a system call.
+        let used_before = mem::replace(&mut self.used, processor_time());
+        let on_processor = self.used.saturating_sub(used_before);
+        let instruments = &self.runner.shared.instruments;
+        instruments.note_turn(decided, took, on_processor);
         if self.partition.is_stopped() {
             return TurnEnd::Done;
         }

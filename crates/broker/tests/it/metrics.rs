@@ -164,6 +164,19 @@ async fn a_turn_is_timed_without_its_commit() {
     );
     let longest = get("kew_partition_turn_max_seconds");
     assert!(longest > 0.0 && longest <= turns, "{longest} of {turns}");
+    // While the disk is slow, the thread does not run.
+    let on_processor = get("kew_partition_turn_cpu_seconds_sum");
+    assert!(
+        on_processor < commits / 2.0,
+        "{on_processor} s on a processor, and {commits} s of commits"
+    );
+    let most = get("kew_partition_turn_cpu_max_seconds");
+    assert!(
+        most > 0.0 && most <= on_processor,
+        "{most} of {on_processor}"
+    );
+    let count = get("kew_partition_turn_cpu_seconds_count");
+    assert!(count >= f64::from(SENDS), "{count}");
     broker.stop();
 }
 
