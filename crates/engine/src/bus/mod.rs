@@ -43,7 +43,7 @@ pub use command::{
 };
 pub use decide::{Behind, Unread};
 pub(crate) use decide::{By, DueSpent, DueStep, Ground, HandOut, Turn};
-pub(crate) use duplicates::{Block as IdBlock, Duplicates, REMEMBERED_SIZE_BYTES};
+pub(crate) use duplicates::{Block as IdBlock, Duplicates, REMEMBERED_SIZE_BYTES, ReadBlock};
 pub use event::BusFact;
 pub use format::{
     ACTION_SIZE_BYTES_MAX, DESCRIPTION_SIZE_BYTES_MAX, Format, Known, Made, NoFormat, Unfit,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::duplicates::Ids;
+use super::duplicates::{Ids, ReadBlock};
 use super::queue::BusQueue;
 use super::session::Session;
 use super::snapshot::add_session;
@@ -13,7 +13,7 @@ use crate::vocabulary::column::{
     column, column_u32, optional_column, put_column, put_optional_column,
 };
 use crate::vocabulary::elements::held;
-use crate::vocabulary::{LeaseGeneration, PageNumber, Timestamp};
+use crate::vocabulary::{LeaseGeneration, Timestamp};
 
 /// A page has at most so many sessions, or ids.
 const COUNT_MAX: u64 = 1024;
@@ -127,16 +127,9 @@ pub(crate) fn ids(r: &mut Reader<'_>) -> Result<Vec<(Timestamp, u128)>, DecodeEr
         .collect()
 }
 
-/// Adds the ids of a page to a queue that is being restored. They come in the order of their times. Returns the number of
-/// the full block that they are.
-pub(crate) fn restore_ids(
-    queue: &mut BusQueue,
-    r: &mut Reader<'_>,
-    page: PageNumber,
-) -> Result<Option<u64>, DecodeError> {
-    let Some(ids) = Ids::of(&ids(r)?) else {
-        return Err(r.error("ids of more than 49 days in one page"));
-    };
-    let restored = queue.duplicates.restore_page(ids, page);
-    restored.map_err(|what| r.error(what))
+/// Reads a page of ids, and prepares what follows from it alone.
+pub(crate) fn id_block(r: &mut Reader<'_>) -> Result<ReadBlock, DecodeError> {
+    let block = Ids::of(&ids(r)?);
+    let block = block.ok_or_else(|| r.error("ids of more than 49 days in one page"))?;
+    Ok(ReadBlock::of(block))
 }

@@ -59,14 +59,6 @@ impl PartKind {
     pub(super) fn of(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.code() == code)
     }
-
-    /// Whether a page begins with the one entity that it is of, which is a bus queue.
-    pub(super) fn is_of_bus_queue(self) -> bool {
-        match self {
-            Self::Heads => false,
-            Self::Sessions | Self::Ids | Self::Rules => true,
-        }
-    }
 }
 
 /// What the first group of a page begins with, but for directories.

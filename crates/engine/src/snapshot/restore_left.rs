@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::pages::{PartKind, service};
+use super::pages::service;
 use super::restore_pages::{Decoded, DecodedPage, RestoringPages, error};
 use crate::bus::pages::use_session_numbers;
 use crate::bus::{subscriptions_of_rules, use_rule_numbers};
@@ -47,16 +47,17 @@ impl DecodedPage {
     pub fn entity(&self) -> Option<Incarnation> {
         match &self.0 {
             Decoded::Directory(head, _) | Decoded::Run(head, ..) => Some(head.entity),
-            Decoded::Bytes(kind, bytes) if kind.is_of_bus_queue() => {
+            Decoded::Ids(entity, _) => Some(*entity),
+            Decoded::Sessions(bytes) | Decoded::Rules(bytes) => {
                 incarnation(&mut Reader::new(bytes)).ok()
             }
-            Decoded::Bytes(..) => None,
+            Decoded::Heads(_) => None,
         }
     }
 
     /// The topic whose rules it has, with their subscriptions.
     pub fn topic(&self) -> Option<(Incarnation, BTreeSet<Incarnation>)> {
-        let Decoded::Bytes(PartKind::Rules, bytes) = &self.0 else {
+        let Decoded::Rules(bytes) = &self.0 else {
             return None;
         };
         let mut r = Reader::new(bytes);
@@ -68,7 +69,9 @@ impl DecodedPage {
         let (runs, messages) = match &self.0 {
             Decoded::Directory(_, runs) => (&**runs, &[][..]),
             Decoded::Run(.., messages) => (&[][..], &**messages),
-            Decoded::Bytes(..) => (&[][..], &[][..]),
+            Decoded::Ids(..) | Decoded::Heads(_) | Decoded::Sessions(_) | Decoded::Rules(_) => {
+                (&[][..], &[][..])
+            }
         };
         runs.iter().flat_map(PagedRun::here).chain(messages)
     }
@@ -84,13 +87,16 @@ impl DecodedPage {
             let is_moved = record.cause.is_some() || side.is_some();
             is_state || is_moved || record.session != 0
         };
-        let is_bytes = matches!(self.0, Decoded::Bytes(kind, _) if kind.is_of_bus_queue());
-        is_bytes || self.messages().any(is_of_bus)
+        let has_parts = matches!(
+            self.0,
+            Decoded::Ids(..) | Decoded::Sessions(_) | Decoded::Rules(_)
+        );
+        has_parts || self.messages().any(is_of_bus)
     }
 
     /// Whether it has what no sub-queue has: rules, or messages that are no dead letters.
     pub fn is_of_no_sub_queue(&self) -> bool {
-        let has_rules = matches!(self.0, Decoded::Bytes(PartKind::Rules, _));
+        let has_rules = matches!(self.0, Decoded::Rules(_));
         has_rules || self.messages().any(|(_, record, _)| record.cause.is_none())
     }
 }
@@ -157,15 +163,23 @@ impl State {
                 }
                 return completed;
             }
-            Decoded::Bytes(kind, bytes) => {
+            Decoded::Ids(entity, block) => {
                 let completed = self.complete_pages(restoring);
-                match kind {
-                    PartKind::Sessions => self.use_session_numbers(&bytes)?,
-                    PartKind::Rules => self.use_rule_numbers(&bytes)?,
-                    PartKind::Heads | PartKind::Ids => {}
-                }
-                let restored = self.restore_bytes(restoring, (page, None), kind, &bytes);
-                return completed.and(restored);
+                return completed.and(self.restore_ids(page, None, (entity, block)));
+            }
+            Decoded::Heads(bytes) => {
+                let completed = self.complete_pages(restoring);
+                return completed.and(self.restore_heads(restoring, page, &bytes));
+            }
+            Decoded::Sessions(bytes) => {
+                let completed = self.complete_pages(restoring);
+                self.use_session_numbers(&bytes)?;
+                return completed.and(self.restore_sessions(page, &bytes));
+            }
+            Decoded::Rules(bytes) => {
+                let completed = self.complete_pages(restoring);
+                self.use_rule_numbers(&bytes)?;
+                return completed.and(self.restore_rules(page, &bytes));
             }
         };
         let directory = partial.directory.as_mut();

@@ -7,13 +7,13 @@ use std::collections::VecDeque;
 use super::pages::{PartKind, kind, reads_version, service};
 use super::restore_left::Partial;
 use crate::bus::pages as bus;
-use crate::bus::restore_rules;
+use crate::bus::{ReadBlock, restore_rules};
 use crate::queues::Queue;
 use crate::state::State;
 use crate::table::{CountUnit, PageHead, PagedMessage, PagedRun, directory, run_of_page};
-use crate::vocabulary::PageNumber;
 use crate::vocabulary::codec::{DecodeError, Reader};
 use crate::vocabulary::elements::incarnation;
+use crate::vocabulary::{Incarnation, PageNumber};
 
 /// A directory page whose runs are being restored: each with its page, as soon as that comes.
 #[derive(Debug)]
@@ -43,8 +43,11 @@ pub struct DecodedPage(pub(super) Decoded);
 pub(super) enum Decoded {
     Directory(PageHead, Vec<PagedRun>),
     Run(PageHead, u64, Vec<PagedMessage>),
-    /// Small ones of another kind.
-    Bytes(PartKind, Vec<u8>),
+    Ids(Incarnation, ReadBlock),
+    /// These are small, and are decoded into the state.
+    Heads(Vec<u8>),
+    Sessions(Vec<u8>),
+    Rules(Vec<u8>),
 }
 
 impl DecodedPage {
@@ -68,12 +71,27 @@ impl DecodedPage {
         if kind != kind::DIRECTORY {
             let kind = PartKind::of(kind);
             let kind = kind.ok_or_else(|| error("kind of a page that is not known"))?;
-            return Ok(Self(Decoded::Bytes(kind, bytes.to_vec())));
+            return Self::part(kind, bytes);
         }
         let mut r = Reader::new(bytes);
         let (head, runs) = directory(&mut r, *version)?;
         r.finish()?;
         Ok(Self(Decoded::Directory(head, runs)))
+    }
+
+    fn part(kind: PartKind, bytes: &[u8]) -> Result<Self, DecodeError> {
+        Ok(Self(match kind {
+            PartKind::Heads => Decoded::Heads(bytes.to_vec()),
+            PartKind::Sessions => Decoded::Sessions(bytes.to_vec()),
+            PartKind::Rules => Decoded::Rules(bytes.to_vec()),
+            PartKind::Ids => {
+                let mut r = Reader::new(bytes);
+                let entity = incarnation(&mut r)?;
+                let block = bus::id_block(&mut r)?;
+                r.finish()?;
+                Decoded::Ids(entity, block)
+            }
+        }))
     }
 
     /// For each run's page that follows this one, in order, whether a start can pass over it. The start counts live bytes in
@@ -94,7 +112,11 @@ impl DecodedPage {
     ) -> impl Iterator<Item = bool> {
         let (head, runs) = match &self.0 {
             Decoded::Directory(head, runs) => (Some(head), runs.as_slice()),
-            Decoded::Run(..) | Decoded::Bytes(..) => (None, &[][..]),
+            Decoded::Run(..)
+            | Decoded::Ids(..)
+            | Decoded::Heads(_)
+            | Decoded::Sessions(_)
+            | Decoded::Rules(_) => (None, &[][..]),
         };
         let head = head.filter(|head| head.unit == unit);
         let paged = runs.iter().filter(|run| run.has_page);
@@ -169,27 +191,11 @@ impl State {
         match decoded.0 {
             Decoded::Run(..) => Ok(()),
             Decoded::Directory(head, runs) => self.restore_directory(restoring, page, head, runs),
-            Decoded::Bytes(kind, bytes) => {
-                self.restore_bytes(restoring, (page, resident_bytes), kind, &bytes)
-            }
+            Decoded::Ids(entity, block) => self.restore_ids(page, resident_bytes, (entity, block)),
+            Decoded::Heads(bytes) => self.restore_heads(restoring, page, &bytes),
+            Decoded::Sessions(bytes) => self.restore_sessions(page, &bytes),
+            Decoded::Rules(bytes) => self.restore_rules(page, &bytes),
         }
-    }
-
-    pub(super) fn restore_bytes(
-        &mut self,
-        restoring: &mut RestoringPages,
-        (page, resident_bytes): (PageNumber, Option<u64>),
-        kind: PartKind,
-        bytes: &[u8],
-    ) -> Result<(), DecodeError> {
-        let mut r = Reader::new(bytes);
-        match kind {
-            PartKind::Heads => restoring.heads.push(self.restore_heads(page, &mut r)?),
-            PartKind::Sessions => self.restore_sessions(page, &mut r)?,
-            PartKind::Ids => self.restore_ids(page, resident_bytes, &mut r)?,
-            PartKind::Rules => self.restore_rules(page, &mut r)?,
-        }
-        r.finish()
     }
 
     fn restore_run(
@@ -320,11 +326,13 @@ impl State {
         Ok(())
     }
 
-    fn restore_heads(
+    pub(super) fn restore_heads(
         &mut self,
+        restoring: &mut RestoringPages,
         page: PageNumber,
-        r: &mut Reader<'_>,
-    ) -> Result<(u8, u64, PageNumber), DecodeError> {
+        bytes: &[u8],
+    ) -> Result<(), DecodeError> {
+        let mut r = Reader::new(bytes);
         let service = r.u8()?;
         if ![service::STORAGE, service::BUS].contains(&service) {
             return Err(r.error("service that is not known"));
@@ -336,37 +344,40 @@ impl State {
             let next = self.restore(r.bytes()?);
             restored = restored.and(next);
         }
-        restored.map(|()| (service, group, page))
+        restored?;
+        restoring.heads.push((service, group, page));
+        Ok(())
     }
 
-    fn restore_sessions(
+    pub(super) fn restore_sessions(
         &mut self,
         page: PageNumber,
-        r: &mut Reader<'_>,
+        bytes: &[u8],
     ) -> Result<(), DecodeError> {
-        let incarnation = incarnation(r)?;
+        let mut r = Reader::new(bytes);
+        let incarnation = incarnation(&mut r)?;
         let Some(queue) = self.bus.get_mut(&incarnation) else {
             return Err(r.error("sessions of a bus queue that is not there"));
         };
         let live = &mut self.catalogue.live;
-        if let Some(number) = bus::restore_sessions(queue, r, live)? {
+        if let Some(number) = bus::restore_sessions(queue, &mut r, live)? {
             queue.backlog.sessions.keep_page(number, page);
         }
         queue.settle(&mut self.catalogue, incarnation);
-        Ok(())
+        r.finish()
     }
 
-    fn restore_ids(
+    /// Adds the ids of a page. They come in the order of their times.
+    pub(super) fn restore_ids(
         &mut self,
         page: PageNumber,
         resident_bytes: Option<u64>,
-        r: &mut Reader<'_>,
+        (incarnation, block): (Incarnation, ReadBlock),
     ) -> Result<(), DecodeError> {
-        let incarnation = incarnation(r)?;
         let Some(queue) = self.bus.get_mut(&incarnation) else {
-            return Err(r.error("ids of a bus queue that is not there"));
+            return Err(error("ids of a bus queue that is not there"));
         };
-        let block = bus::restore_ids(queue, r, page)?;
+        let block = queue.duplicates.restore_page(block, page).map_err(error)?;
         queue.settle(&mut self.catalogue, incarnation);
         let live = &mut self.catalogue.live;
         let is_full = resident_bytes.is_some_and(|most| live.resident().size_bytes() > most);
@@ -380,19 +391,24 @@ impl State {
         Ok(())
     }
 
-    fn restore_rules(&mut self, page: PageNumber, r: &mut Reader<'_>) -> Result<(), DecodeError> {
-        let incarnation = incarnation(r)?;
+    pub(super) fn restore_rules(
+        &mut self,
+        page: PageNumber,
+        bytes: &[u8],
+    ) -> Result<(), DecodeError> {
+        let mut r = Reader::new(bytes);
+        let incarnation = incarnation(&mut r)?;
         let found = self.bus.get_mut(&incarnation);
         let Some(topic) = found.and_then(|it| it.topic.as_mut()) else {
             return Err(r.error("rules of a topic that is not there"));
         };
-        if let Some(mark) = restore_rules(topic, r)? {
+        if let Some(mark) = restore_rules(topic, &mut r)? {
             mark.set(page);
         }
         if let Some(queue) = self.bus.get_mut(&incarnation) {
             queue.settle(&mut self.catalogue, incarnation);
         }
-        Ok(())
+        r.finish()
     }
 }
 

@@ -24,7 +24,7 @@ const BUCKETS_AT_ONCE: usize = 128;
 
 /// The entries of consecutive blocks.
 #[derive(Debug)]
-struct Table {
+pub(super) struct Table {
     /// The number of its first block, by the size of a table.
     number: u64,
     /// Where the entries of each bucket begin, and where the last one ends.
@@ -71,10 +71,11 @@ fn block_bits(level: usize) -> u32 {
 }
 
 impl Index {
-    /// Adds the block of that number, which is larger than that of all others.
-    pub(super) fn add(&mut self, block: u64, hashes: &[u128]) {
+    /// Adds the table of one block under its number, which is larger than that of all others.
+    pub(super) fn add(&mut self, block: u64, table: Table) {
         if let Some(lowest) = self.levels.first_mut() {
-            lowest.tables.push_back(Table::of(block, hashes));
+            let number = block;
+            lowest.tables.push_back(Table { number, ..table });
         }
         for level in 0..self.levels.len() {
             self.merge(level);
@@ -162,25 +163,35 @@ impl Index {
 }
 
 impl Table {
-    /// The table of one block.
-    fn of(number: u64, hashes: &[u128]) -> Self {
-        let mut sorted: Vec<(usize, u32)> = hashes
-            .iter()
-            .map(|hash| (bucket_of(*hash, 0), print_of(*hash, 0)))
-            .collect();
-        sorted.sort_unstable();
-        let mut starts = Vec::with_capacity((1 << BUCKET_BITS) + 1);
-        let mut place = 0;
-        for bucket in 0..1 << BUCKET_BITS {
-            starts.push(length_of(place));
-            let rest = sorted.get(place..).unwrap_or_default();
-            place += rest.partition_point(|(of, _)| *of == bucket);
+    /// The table of one block, as that of the first number.
+    pub(super) fn of(hashes: &[u128]) -> Self {
+        // Where each bucket ends, and the place before the last one while entries are put in.
+        let mut starts = vec![0_u32; (1 << BUCKET_BITS) + 1];
+        for hash in hashes {
+            if let Some(count) = starts.get_mut(bucket_of(*hash, 0)) {
+                *count += 1;
+            }
         }
-        starts.push(length_of(sorted.len()));
+        let mut until = 0;
+        for start in &mut starts {
+            until += *start;
+            *start = until;
+        }
+        let mut entries = vec![0; hashes.len()];
+        for hash in hashes {
+            let Some(start) = starts.get_mut(bucket_of(*hash, 0)) else {
+                continue;
+            };
+            *start -= 1;
+            let place = usize::try_from(*start).ok();
+            if let Some(entry) = place.and_then(|place| entries.get_mut(place)) {
+                *entry = print_of(*hash, 0);
+            }
+        }
         Self {
-            number,
+            number: 0,
             starts,
-            entries: sorted.into_iter().map(|(_, print)| print).collect(),
+            entries,
         }
     }
 
@@ -213,20 +224,22 @@ impl Merging {
         let until = count.min(self.next + BUCKETS_AT_ONCE);
         // The next bits of a hash, as its entry has them.
         let rest_bits = 32 - bits - LEVEL_BITS;
+        let mut parts = [(); 1 << LEVEL_BITS].map(|()| Vec::new());
         for bucket in self.next..until {
-            for next_bits in 0..1_u32 << LEVEL_BITS {
-                self.starts.push(length_of(self.entries.len()));
-                for table in tables {
-                    let place = u32::try_from(table.number & 3).unwrap_or_default() << bits;
-                    for entry in table.bucket(bucket) {
-                        let print = entry >> bits;
-                        if print >> rest_bits == next_bits {
-                            let rest = print & mask(rest_bits);
-                            let block = place | entry & mask(bits);
-                            self.entries.push(rest << (bits + LEVEL_BITS) | block);
-                        }
+            for table in tables {
+                let place = u32::try_from(table.number & 3).unwrap_or_default() << bits;
+                for entry in table.bucket(bucket) {
+                    let print = entry >> bits;
+                    let block = place | entry & mask(bits);
+                    let merged = (print & mask(rest_bits)) << (bits + LEVEL_BITS) | block;
+                    if let Some(part) = parts.get_mut((print >> rest_bits) as usize) {
+                        part.push(merged);
                     }
                 }
+            }
+            for part in &mut parts {
+                self.starts.push(length_of(self.entries.len()));
+                self.entries.append(part);
             }
         }
         self.next = until;
@@ -290,7 +303,7 @@ mod tests {
             let mut index = Index::default();
             let mut first = 0;
             for (number, hashes) in (0_u64..).zip(&blocks) {
-                index.add(number, hashes);
+                index.add(number, Table::of(hashes));
                 if let Some(before) = dropped.get(usize::try_from(number).unwrap() / 8) {
                     first = first.max((*before as u64).min(number + 1));
                     index.drop_before(first);
@@ -321,7 +334,7 @@ mod tests {
         };
         let ids_of = |block: u64| [hash(2 * block), hash(2 * block + 1)];
         for block in 0..5000 {
-            index.add(block, &ids_of(block));
+            index.add(block, Table::of(&ids_of(block)));
             for level in &index.levels {
                 assert!(level.tables.len() <= 8, "{block}");
             }

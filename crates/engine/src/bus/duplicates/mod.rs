@@ -14,8 +14,8 @@ use kew_planted::{Bug, is_planted};
 
 use self::block::Places;
 pub(crate) use self::block::{Block, Ids};
-use self::index::Index;
-use self::seconds::{Seconds, counting_from, counts_until};
+use self::index::{Index, Table};
+use self::seconds::{Seconds, by_second, counting_from, counts_until};
 use crate::shared::{Chunk, SharedMap, own_marked};
 use crate::table::{GroupRead, ReadOf, RunLength, Taken};
 use crate::vocabulary::{PageNumber, Timestamp};
@@ -66,6 +66,24 @@ pub(crate) struct Duplicates {
     cold_blocks: u64,
     length: RunLength,
     copied: u64,
+}
+
+/// A block that a page has, with what follows from it alone: a start prepares it on the thread that reads.
+#[derive(Debug)]
+pub(crate) struct ReadBlock {
+    ids: Ids,
+    by_second: Vec<(u64, u32)>,
+    table: Table,
+}
+
+impl ReadBlock {
+    pub(crate) fn of(ids: Ids) -> Self {
+        Self {
+            by_second: by_second(ids.iter().map(|(at, _)| at)),
+            table: Table::of(ids.hashes()),
+            ids,
+        }
+    }
 }
 
 /// Remembered ids with their times, as a snapshot shares them.
@@ -203,9 +221,10 @@ impl Duplicates {
     /// full one.
     pub(crate) fn restore_page(
         &mut self,
-        ids: Ids,
+        read: ReadBlock,
         page: PageNumber,
     ) -> Result<Option<u64>, &'static str> {
+        let ids = read.ids;
         if ids.is_empty() {
             return Ok(None);
         }
@@ -213,17 +232,22 @@ impl Duplicates {
             return Err("ids that are not in the order of their times");
         }
         self.fill();
-        for (at, _) in ids.iter() {
-            self.tally(at);
+        self.all += ids.len() as u64;
+        let from = counting_from(self.kept_from).as_ms() / 1000;
+        for (second, count) in read.by_second {
+            if second >= from {
+                self.seconds.note_all(second, count);
+            }
         }
         let is_full = ids.len() >= self.length_max();
-        let number = self.next;
         self.newest = with_page(ids, page);
-        match is_full {
-            true => self.fill(),
-            false => self.places = Places::of(&self.newest),
+        if !is_full {
+            self.places = Places::of(&self.newest);
+            return Ok(None);
         }
-        Ok(is_full.then_some(number))
+        let number = self.next;
+        self.fill_with(read.table);
+        Ok(Some(number))
     }
 
     /// Adds the ids that another reading of the same log has found.
@@ -283,15 +307,20 @@ impl Duplicates {
 
     /// Makes the newest block a full one.
     fn fill(&mut self) {
-        if self.newest.is_empty() {
-            return;
+        if !self.newest.is_empty() {
+            let table = Table::of(self.newest.hashes());
+            self.fill_with(table);
         }
+    }
+
+    /// The same, with the table of its ids.
+    fn fill_with(&mut self, table: Table) {
         let mut block = std::mem::take(&mut self.newest);
         self.places = Places::default();
         if let Some(own) = Arc::get_mut(&mut block) {
             own.physical().shrink();
         }
-        self.index.add(self.next, block.hashes());
+        self.index.add(self.next, table);
         self.resident += block.len() as u64;
         self.full.get_or_insert_with(self.next, || block);
         self.next += 1;

@@ -32,12 +32,16 @@ const SHRUNK_MIN: usize = 64;
 impl Seconds {
     /// Counts an id. The times do not fall.
     pub(super) fn note(&mut self, at: Timestamp) {
-        let second = at.as_ms() / 1000;
+        self.note_all(at.as_ms() / 1000, 1);
+    }
+
+    /// Counts so many ids of one second. The seconds do not fall.
+    pub(super) fn note_all(&mut self, second: u64, count: u32) {
         if self.seen.is_empty() {
             self.first = second;
         }
         let after = u32::try_from(second.saturating_sub(self.first)).unwrap_or(u32::MAX);
-        let until = self.total().wrapping_add(1);
+        let until = self.total().wrapping_add(count);
         match self.seen.back_mut() {
             Some(last) if last.after >= after => last.until = until,
             Some(_) | None => self.seen.push_back(Second { after, until }),
@@ -91,6 +95,18 @@ impl Seconds {
     fn total(&self) -> u32 {
         self.before(self.seen.len())
     }
+}
+
+/// How many ids were seen in each second, by their times, which do not fall.
+pub(super) fn by_second(times: impl Iterator<Item = Timestamp>) -> Vec<(u64, u32)> {
+    let mut counts: Vec<(u64, u32)> = Vec::new();
+    for second in times.map(|at| at.as_ms() / 1000) {
+        match counts.last_mut() {
+            Some((last, count)) if *last == second => *count += 1,
+            Some(_) | None => counts.push((second, 1)),
+        }
+    }
+    counts
 }
 
 /// Ids that were seen before this time are in no second that counts, if those before another time do not.

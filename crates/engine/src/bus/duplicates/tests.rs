@@ -21,7 +21,8 @@ fn restored(from: &Duplicates) -> Duplicates {
         duplicates.keep_from(time);
     }
     for (number, block) in (0..).zip(from.share().blocks()) {
-        let restored = duplicates.restore_page((**block).clone(), PageNumber::new(number));
+        let restored =
+            duplicates.restore_page(ReadBlock::of((**block).clone()), PageNumber::new(number));
         assert!(restored.is_ok());
     }
     duplicates
@@ -315,7 +316,7 @@ impl Pages {
         for block in from.share().blocks() {
             let page = block.mark().get().unwrap();
             let ids = &self.0[usize::try_from(page.as_u64()).unwrap()];
-            let restored = duplicates.restore_page(Ids::of(ids).unwrap(), page);
+            let restored = duplicates.restore_page(ReadBlock::of(Ids::of(ids).unwrap()), page);
             let block = restored.unwrap();
             if let Some(block) = block.filter(|_| !is_kept(page.as_u64())) {
                 duplicates.evict(block);
@@ -427,7 +428,7 @@ fn a_start_says_which_block_a_page_is() {
     let (mut duplicates, mut pages) = (empty(), Pages::default());
     (0..6).for_each(|id| duplicates.note(hash_of(id), WINDOW_MS, at(1000)));
     pages.write(&duplicates);
-    let ids = |page: usize| Ids::of(&pages.0[page]).unwrap();
+    let ids = |page: usize| ReadBlock::of(Ids::of(&pages.0[page]).unwrap());
     let mut restored = empty();
     let page = PageNumber::new;
     assert_eq!(restored.restore_page(ids(0), page(0)), Ok(Some(0)));
@@ -437,9 +438,12 @@ fn a_start_says_which_block_a_page_is() {
     assert_eq!(restored.restore_page(ids(0), page(2)), Ok(Some(2)));
     assert_eq!(restored.resident(), (10, 0));
     assert_eq!(restored, duplicates);
-    let earlier = Ids::of(&[(at(999), 7)]).unwrap();
+    let earlier = ReadBlock::of(Ids::of(&[(at(999), 7)]).unwrap());
     assert!(restored.restore_page(earlier, page(3)).is_err());
-    assert_eq!(restored.restore_page(Ids::default(), page(3)), Ok(None));
+    assert_eq!(
+        restored.restore_page(ReadBlock::of(Ids::default()), page(3)),
+        Ok(None)
+    );
 }
 
 /// The next snapshot does not name its page, and the one after that is free to use its place.
