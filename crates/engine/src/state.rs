@@ -421,7 +421,7 @@ impl State {
     }
 
     /// Whether an entity is a topic.
-    pub(crate) fn is_topic(&self, entity: Incarnation) -> bool {
+    pub fn is_topic(&self, entity: Incarnation) -> bool {
         self.bus.get(&entity).is_some_and(|it| it.topic.is_some())
     }
 

@@ -6,6 +6,7 @@
 //! last: messages ahead of receivers, and runs whose pages are to be written again.
 
 mod ahead;
+mod due;
 mod failing;
 mod wants;
 mod warming;
@@ -20,6 +21,7 @@ use kew_engine::{
 use kew_log::{BootTime, GroupReader, Job, PageError, PagesRead, PagesToRead};
 
 use self::ahead::Ahead;
+use self::due::DueWork;
 use self::failing::FailingGroups;
 pub(super) use self::wants::Asker;
 use self::wants::Wants;
@@ -63,8 +65,7 @@ pub(super) struct Loads {
     now: BootTime,
     /// The runs of what was read since the last turn: it stays in memory until the next one has used it.
     read: BTreeSet<RunId>,
-    /// The runs that due work of entities has asked for: what was read of them stays in memory until it is done.
-    due: BTreeMap<Incarnation, BTreeSet<RunId>>,
+    due: DueWork,
     pub(super) bodies: Bodies,
     /// The topics whose rules look at bodies, and what forwards to a topic that looks ids up, by the numbers under which
     /// bodies were asked for.
@@ -108,17 +109,20 @@ pub(super) fn left_alone(command: &Command, tries: &Tries) -> Vec<EntityName> {
 }
 
 impl Loads {
-    /// Begins a turn, and the pauses of what failed since the last one.
-    pub(super) fn begin_turn(&mut self, now: BootTime) {
+    /// Begins a turn, and the pauses of what failed since the last one. Returns the entities whose due work rests for that.
+    pub(super) fn begin_turn(&mut self, now: BootTime) -> BTreeSet<Incarnation> {
         self.now = now;
         self.without_due.clear();
         self.left_alone.clear();
         self.bodies.begin_turn(now);
         self.ahead.begin_turn(now);
         let until = now.plus_ms(RETRY_INTERVAL_MS);
-        for group in self.failing.begin_turn(now, until) {
-            self.rests.put_off(group.entity, until);
+        self.failing.begin_turn(now, until);
+        let put_off = self.due.take_failed();
+        for entity in &put_off {
+            self.rests.put_off(*entity, until);
         }
+        put_off
     }
 
     /// Whether a pause begins with the next turn.
@@ -213,13 +217,19 @@ impl Loads {
     /// could not be read.
     pub(super) fn ask(&mut self, asker: Asker, missing: &Missing) -> Option<BootTime> {
         let (failing, now) = (&self.failing, self.now);
-        let until = |group: &Group| Some(failing.put_off(*group, now)?.until());
-        let put_off = missing.groups.keys().filter_map(until).max();
+        let put_off = self.put_off_until(missing);
+        let is_asked = |group: &Group| put_off.is_none() || failing.put_off(*group, now).is_none();
         let groups = missing.groups.iter();
-        let groups = groups.filter(|(group, _)| put_off.is_none() || until(group).is_none());
+        let groups = groups.filter(|(group, _)| is_asked(group));
         let groups = groups.map(|(group, slots)| (*group, *slots));
         self.wants.ask(asker, groups);
         put_off
+    }
+
+    /// Until when some of these records are not asked for, because they could not be read.
+    fn put_off_until(&self, missing: &Missing) -> Option<BootTime> {
+        let until = |group: &Group| Some(self.failing.put_off(*group, self.now)?.until());
+        missing.groups.keys().filter_map(until).max()
     }
 
     /// Drops what a search for bodies has asked for.
@@ -234,10 +244,8 @@ impl Loads {
 
     /// Whether records of a run stay in memory, because they were read for a decision or will be.
     fn is_pinned(&self, run: RunId) -> bool {
-        let (entity, _) = run;
-        let due = self.due.get(&entity);
         self.read.contains(&run)
-            || due.is_some_and(|due| due.contains(&run))
+            || self.due.has(run)
             || self.wants.has_run(run)
             || self.warming.has_run(run)
     }
@@ -252,37 +260,69 @@ impl Loads {
         self.read.clear();
     }
 
-    /// Asks for what a tick misses. Until it is read, the tick has let these entities rest. What others have asked for is
-    /// kept while they have something to do: the tick may have ended before it came to them.
-    fn note_ticked(&mut self, missing: &Missing, state: &State, now: Timestamp) {
-        let mut by_entity: BTreeMap<Incarnation, Missing> = BTreeMap::new();
-        for (group, slots) in &missing.groups {
-            let missing = by_entity.entry(group.entity).or_default();
-            missing.add(*group, *slots);
+    /// Asks for what a tick misses. Until it is read, the tick has let these entities rest. What an entity has asked for is
+    /// kept until a tick has done something of it: an id is looked up with the record and the bodies of its message, which
+    /// are read before. The tick may have ended before it came to some. Returns the entities that rest for a while, because
+    /// something cannot be read now.
+    fn note_ticked(&mut self, ticked: &Ticked, state: &State, now: Timestamp) -> Vec<Incarnation> {
+        for entity in &ticked.served {
+            self.end_due(*entity);
         }
-        let Self {
-            due, rests, wants, ..
-        } = self;
-        due.retain(|entity, _| {
-            let needs_more = by_entity.contains_key(entity) || rests.is_reading(*entity);
-            let is_kept = needs_more || state.is_due(*entity, now);
-            if !is_kept {
-                wants.release(Asker::DueWork(*entity));
+        let is_over = |entity: &Incarnation| {
+            let needs_more =
+                ticked.missing.contains_key(entity) || ticked.bodies.contains_key(entity);
+            !needs_more && !self.rests.is_reading(*entity) && !state.is_due(*entity, now)
+        };
+        let over: Vec<Incarnation> = self.due.entities().filter(is_over).collect();
+        for entity in over {
+            self.end_due(entity);
+        }
+        let mut put_off = Vec::new();
+        for (entity, missing) in &ticked.missing {
+            let until = self.ask_for_due(*entity, missing);
+            if until == Some(BootTime::NEVER) {
+                // The pause begins with the next turn, and the rest with it.
+                self.due.fail(*entity);
             }
-            is_kept
-        });
-        for (entity, missing) in by_entity {
-            let runs = missing.groups.keys().map(Group::run);
-            let pinned = self.due.entry(entity).or_default();
-            if self.wants.is_done(Asker::DueWork(entity)) {
-                // It has used what it had.
-                pinned.clear();
-            }
-            pinned.extend(runs);
-            let put_off = self.ask(Asker::DueWork(entity), &missing);
             self.rests
-                .await_read(entity, put_off.unwrap_or(BootTime::NEVER));
+                .await_read(*entity, until.unwrap_or(BootTime::NEVER));
+            put_off.extend(until.map(|_| *entity));
         }
+        put_off
+    }
+
+    /// Asks for what due work of an entity misses. Returns until when it rests, if some of that could not be read.
+    fn ask_for_due(&mut self, entity: Incarnation, missing: &Missing) -> Option<BootTime> {
+        if self.due.has_failed(entity) {
+            self.end_due(entity);
+        }
+        let put_off = self.put_off_until(missing);
+        if put_off.is_some() && missing.groups.keys().any(|group| !group.is_of_messages()) {
+            // It can do nothing without these ids, and keeps nothing meanwhile.
+            self.end_due(entity);
+            return put_off;
+        }
+        let groups = missing.groups.keys();
+        let asked = groups.filter(|group| self.failing.put_off(**group, self.now).is_none());
+        self.due.keep(entity, asked.map(Group::run));
+        self.ask(Asker::DueWork(entity), missing)
+    }
+
+    /// Drops what due work of an entity has asked for, and what was read of that.
+    fn end_due(&mut self, entity: Incarnation) {
+        self.due.end(entity);
+        self.wants.release(Asker::DueWork(entity));
+    }
+
+    /// Notes that a group cannot be read that due work of an entity has asked for. What else it has asked for is read, if it
+    /// can do something with that. It rests from the next turn on.
+    fn fail_due(&mut self, entity: Incarnation, group: Group) {
+        let asker = Asker::DueWork(entity);
+        match group.is_of_messages() && !self.wants.is_parked(asker) {
+            true => drop(self.wants.do_without(asker, group)),
+            false => self.end_due(entity),
+        }
+        self.due.fail(entity);
     }
 }
 
@@ -291,7 +331,9 @@ impl<T> Partition<T> {
     pub(super) fn note_ticked(&mut self, ticked: Ticked, replies: &mut Vec<(T, Reply)>) {
         let now = self.now.boot;
         let time = self.now.time;
-        self.loads.note_ticked(&ticked.missing, &self.state, time);
+        for entity in self.loads.note_ticked(&ticked, &self.state, time) {
+            self.release_due_bodies(entity, replies);
+        }
         let is_needless = |(_, topic): &(&u64, &Incarnation)| {
             !self.state.passes_on(**topic) || ticked.left_alone.contains(topic)
         };
@@ -305,6 +347,7 @@ impl<T> Partition<T> {
             if self.loads.bodies.is_failing(&missing.bodies) {
                 let until = now.plus_ms(RETRY_INTERVAL_MS);
                 self.loads.rests.await_read(topic, until);
+                self.put_off_due(topic, replies);
                 continue;
             }
             // What it holds of them stays.
@@ -323,6 +366,28 @@ impl<T> Partition<T> {
             self.release(id, replies);
         }
         self.loads.rests.await_space(ticked.left_alone);
+    }
+
+    /// Drops what due work of an entity holds that rests for a while: nobody waits for room behind it, and it asks again.
+    fn put_off_due(&mut self, entity: Incarnation, replies: &mut Vec<(T, Reply)>) {
+        self.loads.end_due(entity);
+        self.release_due_bodies(entity, replies);
+    }
+
+    /// Drops the bodies that due work of an entity has asked for. Whether it had asked for some: nobody ends its rest for
+    /// them any more.
+    pub(super) fn release_due_bodies(
+        &mut self,
+        entity: Incarnation,
+        replies: &mut Vec<(T, Reply)>,
+    ) -> bool {
+        let mut held = self.loads.due_bodies.iter();
+        let held = held.find(|(_, of)| **of == entity).map(|(id, _)| *id);
+        if let Some(id) = held {
+            self.loads.due_bodies.remove(&id);
+            self.release(id, replies);
+        }
+        held.is_some()
     }
 
     /// Lets a command wait until what is missing was read. It is rejected if that could not be read a moment ago.
@@ -394,6 +459,7 @@ impl<T> Partition<T> {
                 Some(topic) => {
                     let until = self.now.boot.plus_ms(RETRY_INTERVAL_MS);
                     self.loads.rests.put_off(topic, until);
+                    self.loads.end_due(topic);
                     self.release(id, replies);
                 }
                 None => self.reject_unread(id, replies),
@@ -579,18 +645,23 @@ impl<T> Partition<T> {
                 }
                 Asker::Command(id) => self.reject_unread(id, replies),
                 // They ask again.
-                Asker::DueWork(_) | Asker::Evacuation | Asker::Scrub => {
-                    self.loads.wants.release(asker)
-                }
+                Asker::DueWork(entity) => self.loads.fail_due(entity, group),
+                Asker::Evacuation | Asker::Scrub => self.loads.wants.release(asker),
             }
         }
     }
 
     /// Lets entities rest of which nothing may change, or needs a read, and others no longer.
-    pub(super) fn let_rest(&mut self, space: Space) {
+    pub(super) fn let_rest(&mut self, space: Space, replies: &mut Vec<(T, Reply)>) {
         let late = self.lanes.late_queues().into_iter();
         let late = late.flat_map(|queue| self.state.incarnations_of(queue));
         let late: BTreeSet<Incarnation> = late.collect();
+        for entity in &late {
+            // The late command may wait for this room.
+            if self.release_due_bodies(*entity, replies) {
+                self.loads.rests.end_read(*entity, &mut self.state);
+            }
+        }
         self.loads
             .rests
             .begin_turn(self.now.boot, late, &mut self.state);
@@ -627,10 +698,10 @@ impl<T> Partition<T> {
     /// Rejects the commands that wait for a read: nothing was done for them.
     pub fn reject_waiting(&mut self, replies: &mut Vec<(T, Reply)>) {
         self.loads.bodies.release_all();
-        // Their topics ask again.
-        for topic in std::mem::take(&mut self.loads.due_bodies).into_values() {
-            self.loads.rests.end_read(topic, &mut self.state);
-        }
+        // Their entities ask again.
+        self.loads.due_bodies.clear();
+        self.loads.due = DueWork::default();
+        self.loads.rests.end_reads(&mut self.state);
         self.loads.wants = Wants::default();
         self.loads.ahead = Ahead::default();
         self.loads.warming = Warming::default();

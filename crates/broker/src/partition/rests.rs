@@ -55,6 +55,16 @@ impl Rests {
         }
     }
 
+    /// Notes that nothing is read any more, and that all may ask again.
+    pub(super) fn end_reads(&mut self, state: &mut State) {
+        self.retry_at = None;
+        for entity in std::mem::take(&mut self.reading).into_keys() {
+            if !self.rests(entity) {
+                state.let_rest(entity, false);
+            }
+        }
+    }
+
     fn rests(&self, entity: Incarnation) -> bool {
         self.late.contains(&entity)
             || self.reading.contains_key(&entity)

@@ -101,7 +101,9 @@ impl<T> Partition<T> {
         let (now, boot) = (moment.time.max(self.recorded_at()), moment.boot);
         self.now = Moment { time: now, boot };
         self.reads.begin_turn();
-        self.loads.begin_turn(boot);
+        for entity in self.loads.begin_turn(boot) {
+            self.release_due_bodies(entity, replies);
+        }
         self.keep_up(boot, commands.is_empty() && !self.lanes.has_ready());
         self.gather(self.options.gather_steps);
         self.warm();
@@ -182,7 +184,7 @@ impl<T> Partition<T> {
         batch: &mut Batch,
         replies: &mut Vec<(T, Reply)>,
     ) -> bool {
-        self.let_rest(space);
+        self.let_rest(space, replies);
         let mut journal = Writing {
             batch,
             log: &*self.log,

@@ -1,5 +1,7 @@
 //! Remembered ids leave memory, and are read when one of them comes again.
 
+mod topics;
+
 use kew_broker::{PartitionOptions, Rejection, Reply};
 use kew_engine::bus::{BusCommand, BusMessage, BusOutcome, BusQueueOptions, Purge};
 use kew_engine::{Command, Outcome, RunLength, SequenceNumber};

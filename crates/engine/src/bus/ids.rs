@@ -1,4 +1,4 @@
-//! Which remembered ids of bus queues are in memory.
+//! Which remembered ids of bus queues and topics are in memory.
 
 use super::queues::Queues;
 use crate::table::{GroupRead, Leaving, Live, RunId, Swept, Taken, block_of_run, run_of_block};
@@ -39,9 +39,6 @@ impl Queues {
             }
         }
         let queue = self.get_physical(&entity)?;
-        if !queue.may_ids_leave() {
-            return Some(swept);
-        }
         let spared = if takes_all { 0 } else { SPARED_BLOCKS };
         let until = queue.duplicates.newest_block().saturating_sub(spared);
         let mut chosen = Vec::new();
@@ -74,8 +71,7 @@ impl Queues {
         live: &mut Live,
         is_evicted: &mut impl FnMut(RunId, PageNumber, Leaving) -> bool,
     ) {
-        let all = self.iter().filter(|(_, queue)| queue.may_ids_leave());
-        let all: Vec<Incarnation> = all.map(|(entity, _)| *entity).collect();
+        let all: Vec<Incarnation> = self.iter().map(|(entity, _)| *entity).collect();
         for entity in all {
             let Some(queue) = self.get_physical(&entity) else {
                 continue;

@@ -346,12 +346,6 @@ impl Queue for BusQueue {
 }
 
 impl BusQueue {
-    /// Whether its ids may leave memory. Due work that forwards a message to a topic looks its id up, and does not ask for
-    /// ids before.
-    pub(crate) fn may_ids_leave(&self) -> bool {
-        self.role == Role::Queue
-    }
-
     /// Counts which of its ids are in memory.
     pub(crate) fn count_ids(&mut self, live: &mut Live) {
         let resident = self.resident_ids();
@@ -361,12 +355,9 @@ impl BusQueue {
         }
     }
 
-    /// What its ids count for in memory, if they can leave it.
+    /// What its ids count for in memory.
     pub(crate) fn resident_ids(&self) -> Resident {
-        let (ids, cold_blocks) = match self.may_ids_leave() {
-            true => self.duplicates.resident(),
-            false => (0, 0),
-        };
+        let (ids, cold_blocks) = self.duplicates.resident();
         Resident {
             ids,
             cold_blocks,

@@ -383,7 +383,6 @@ impl State {
         let is_full = resident_bytes.is_some_and(|most| live.resident().size_bytes() > most);
         if let Some(block) = block
             && is_full
-            && queue.may_ids_leave()
         {
             queue.duplicates.evict(block);
             queue.count_ids(live);

@@ -133,25 +133,27 @@ impl Turn<'_> {
         }
     }
 
-    /// What the next due things of an entity need, as many as the budget allows.
-    pub(super) fn missing_for_due(&mut self, entity: Incarnation, budget: u32) -> Missing {
+    /// What the next due things of an entity need, as many as the budget allows, and how much of the budget it took to find
+    /// that out.
+    pub(super) fn missing_for_due(&mut self, entity: Incarnation, budget: u32) -> (Missing, u32) {
         let may_be_cold = self.state.may_be_cold();
         match self.state.storage.get(&entity) {
-            Some(_) if !may_be_cold => Missing::default(),
+            Some(_) if !may_be_cold => (Missing::default(), 0),
             None => {
                 let mut turn = bus::Turn::on(self);
                 let mut missing = match may_be_cold {
                     true => turn.missing_for_due(entity, budget, By::Tick),
                     false => Missing::default(),
                 };
-                if missing.is_empty() {
-                    turn.ask_for_due_bodies(entity, &mut missing);
-                }
-                missing
+                let cost = match missing.is_empty() {
+                    true => turn.ask_to_pass_on(entity, &mut missing),
+                    false => 0,
+                };
+                (missing, cost)
             }
             Some(stored) => match stored.backlog.run_to_expire(self.now) {
-                None => Missing::default(),
-                Some(run) => storage::Turn::on(self).missing_to_expire(entity, run),
+                None => (Missing::default(), 0),
+                Some(run) => (storage::Turn::on(self).missing_to_expire(entity, run), 0),
             },
         }
     }

@@ -17,14 +17,17 @@ use crate::vocabulary::{BodyLocation, Incarnation};
 pub struct Ticked {
     /// Whether more is due that another tick can do.
     pub more_is_due: bool,
-    /// What other due things need first.
-    pub missing: Missing,
+    /// What due things of other entities need first, by the entity that rests until it is read. What it needs may belong to
+    /// another one: the ids of a topic to which it forwards.
+    pub missing: BTreeMap<Incarnation, Missing>,
     /// The bodies that due work is going to look at, by entity: for the rules of a topic, or for the ids of messages that
     /// are forwarded to one. They are to stay in memory until a later tick asks for others, or none of the entity's messages
     /// [waits to go on](State::passes_on).
     pub bodies: BTreeMap<Incarnation, BTreeSet<BodyLocation>>,
     /// Topics whose messages were left alone because the turn is [draining](Turn::draining).
     pub left_alone: Vec<Incarnation>,
+    /// Entities of which something was done, some of them several times. They have used what was read for that.
+    pub served: Vec<Incarnation>,
 }
 
 /// Reads what is missing, if it can. Returns whether it did.
@@ -82,26 +85,34 @@ impl Turn<'_> {
                 continue;
             }
             let mut in_a_row = 0;
+            let mut is_served = false;
             while left > 0 && in_a_row < IN_A_ROW {
-                let needed = self.missing_for_due(entity, left.min(IN_A_ROW - in_a_row));
+                let due = left.min(IN_A_ROW - in_a_row);
+                let (needed, looks) = self.missing_for_due(entity, due);
                 if !needed.is_empty() {
                     if read(self.state, &needed) {
                         continue;
                     }
                     let mut needed = needed;
                     let bodies = std::mem::take(&mut needed.bodies);
-                    ticked.missing.add_messages(needed);
+                    if !needed.is_empty() {
+                        ticked.missing.insert(entity, needed);
+                    }
                     if !bodies.is_empty() {
                         ticked.bodies.insert(entity, bodies);
                     }
                     self.state.let_rest(entity, true);
                     // To look takes time too.
-                    left -= u32::from(in_a_row == 0);
+                    left = left.saturating_sub(looks.max(u32::from(in_a_row == 0)));
                     break;
                 }
                 match self.do_one(entity, left) {
-                    DueStep::Done(cost) => left = left.saturating_sub(cost),
+                    DueStep::Done(cost) => {
+                        is_served = true;
+                        left = left.saturating_sub(cost);
+                    }
                     DueStep::Last(cost) => {
+                        is_served = true;
                         left = left.saturating_sub(cost);
                         break;
                     }
@@ -118,6 +129,7 @@ impl Turn<'_> {
                     // It is the first one in the next tick, unless others are due that were not served.
                     DueStep::TooLarge => {
                         if in_a_row > 0 {
+                            ticked.served.push(entity);
                             self.state.serve(entity, self.now);
                         }
                         ticked.more_is_due = true;
@@ -125,6 +137,9 @@ impl Turn<'_> {
                     }
                 }
                 in_a_row += 1;
+            }
+            if is_served {
+                ticked.served.push(entity);
             }
             self.state.serve(entity, self.now);
         }

@@ -24,7 +24,7 @@ const HELD_BY_SMALL_MAX: u64 = 27_000;
 pub(in crate::partition) enum Asker {
     /// A command that waits, by its number.
     Command(u64),
-    /// Due work of an entity.
+    /// Due work of an entity, which rests until then. What is read may belong to another one.
     DueWork(Incarnation),
     /// Bodies move to another place.
     Evacuation,
@@ -99,11 +99,12 @@ pub(super) struct Wants {
 }
 
 impl Wants {
-    /// Asks for records. A command keeps what it has got before. Others begin anew once they have got everything.
+    /// Asks for records. Commands and due work keep what they have got before. Searches begin anew once they have got
+    /// everything.
     pub(super) fn ask(&mut self, asker: Asker, groups: impl IntoIterator<Item = (Group, Slots)>) {
         match asker {
-            Asker::Command(_) => {}
-            Asker::DueWork(_) | Asker::Evacuation | Asker::Scrub => {
+            Asker::Command(_) | Asker::DueWork(_) => {}
+            Asker::Evacuation | Asker::Scrub => {
                 if self.is_done(asker) {
                     self.release(asker);
                 }
@@ -348,6 +349,12 @@ impl Wants {
             }
         }
         self.admit_parked();
+    }
+
+    /// Whether something that an asker wants has to wait for a place.
+    pub(super) fn is_parked(&self, asker: Asker) -> bool {
+        let number = self.numbers.get(&asker);
+        number.is_some_and(|number| self.parked.contains(number))
     }
 
     /// Whether an asker has got everything, or has asked for nothing.

@@ -1,8 +1,9 @@
-//! Messages that come into a topic from another entity, and the bytes that due work needs for them.
+//! Messages that come into a topic from another entity, and the bytes and ids that due work needs for them.
 //!
 //! What a message has goes with it: the place of its body, changes to its properties, and how often it was forwarded. A
-//! topic that detects duplicates looks its id up. The id is in the bytes, so a tick reads these first. A command forwards
-//! nothing to such a topic before it: it would have to wait. To other topics, it forwards what does not have to wait there.
+//! topic that detects duplicates looks its id up. The id is in the bytes, so a tick reads these first, and then the
+//! remembered ids that are not in memory. A command forwards nothing to such a topic before it: it would have to wait. To
+//! other topics, it forwards what does not have to wait there.
 
 use bytes::Bytes;
 use kew_filter::SystemProperty;
@@ -105,21 +106,25 @@ impl Turn<'_> {
         }
     }
 
-    /// Asks for the bodies that the next due thing of an entity is going to look at, and for those behind it. The records
-    /// that tell what is next are in memory, and others may not be.
-    pub(crate) fn ask_for_due_bodies(&mut self, entity: Incarnation, missing: &mut Missing) {
+    /// Asks for what the next due thing of an entity is going to look at, so that a message goes on: bodies, with those
+    /// behind them; and once these are there, the ids in which a topic looks up that of the message. The records that tell
+    /// what is next are in memory, and others may not be. Returns how much of the due budget that has taken.
+    pub(crate) fn ask_to_pass_on(&mut self, entity: Incarnation, missing: &mut Missing) -> u32 {
         let Some(queue) = self.queues().get(&entity) else {
-            return;
+            return 0;
         };
         let may_look = match &queue.topic {
             Some(topic) => topic.looks(),
             None => queue.destination().is_some(),
         };
         // What is due before that needs no bodies.
-        let (first, now) = match may_look.then(|| self.next_due(entity, By::Tick)).flatten() {
+        let due = may_look.then(|| self.next_due(entity, By::Tick)).flatten();
+        let (first, now, to) = match due {
             // What waits in a topic does not expire.
-            Some(Due::FanOut(number)) => (number, Timestamp::ZERO),
-            Some(Due::Forward(number, Ok(to))) if looks_up(self.bus(to)) => (number, self.now()),
+            Some(Due::FanOut(number)) => (number, Timestamp::ZERO, None),
+            Some(Due::Forward(number, Ok(to))) if looks_up(self.bus(to)) => {
+                (number, self.now(), Some(to))
+            }
             Some(
                 Due::Forward(..)
                 | Due::Lock(_)
@@ -130,16 +135,16 @@ impl Turn<'_> {
                 | Due::Ids
                 | Due::Deletion,
             )
-            | None => return,
+            | None => return 0,
         };
         let entry = self.bus_backlog(entity).table().get(first);
         let Some(own) = entry.map(|entry| entry.bodies().collect::<Vec<_>>()) else {
-            return;
+            return 0;
         };
         let is_missing = |body: &BodyLocation| self.0.read_body(*body) == BodyRead::Missing;
         // All are looked at, so that each stays in memory.
         if own.iter().copied().filter(is_missing).count() == 0 {
-            return;
+            return to.map_or(0, |to| self.ask_for_ids(entity, first, to, missing));
         }
         let length = |body: &BodyLocation| u64::from(body.length);
         let own_bytes: u64 = own.iter().map(length).sum();
@@ -158,6 +163,38 @@ impl Turn<'_> {
             left_bytes -= size_bytes;
             missing.bodies.extend(Entry::bodies(entry));
         }
+        0
+    }
+
+    /// Asks for the remembered ids that a topic looks at when a message is forwarded to it, whose bytes are at hand. A
+    /// message that cannot go there needs none. Returns how much of the due budget that has taken.
+    fn ask_for_ids(
+        &mut self,
+        from: Incarnation,
+        number: SequenceNumber,
+        to: Incarnation,
+        missing: &mut Missing,
+    ) -> u32 {
+        let has_cold = self.bus(to).duplicates.has_cold();
+        if !has_cold || self.check_is_open(Ok(to), from, number).is_err() {
+            return 0;
+        }
+        let mut reading = Evaluation::new();
+        let hash = self.read_id(from, number, &mut reading);
+        self.0.note_steps(reading.steps());
+        let cost = units_of(reading.steps(), STEPS_PER_UNIT);
+        let mut ids = Missing::default();
+        if let Ok(Some(hash)) = hash {
+            self.ask_id(to, hash, &mut ids);
+        }
+        if ids.is_empty() {
+            return cost;
+        }
+        let (room, looks) = self.check_room_at(to, from, number);
+        if room.is_ok() {
+            missing.add_messages(ids);
+        }
+        cost.saturating_add(units_of(looks, u64::from(LOOKS_PER_UNIT)))
     }
 
     /// The bytes of a message that due work looks at.
@@ -237,6 +274,17 @@ impl Turn<'_> {
         if !looks_up(self.bus(to)) {
             return Ok(None);
         }
+        let hash = self.read_id(queue, number, reading)?;
+        Ok(self.unless_known(to, hash)?)
+    }
+
+    /// The hash of a message's id, if it has one. To read it takes steps.
+    fn read_id(
+        &mut self,
+        queue: Incarnation,
+        number: SequenceNumber,
+        reading: &mut Evaluation,
+    ) -> Result<Option<u128>, Unread> {
         let Read { body, overlays } = self.read_message(queue, number)?;
         let view = self.0.format().view(&body, &overlays, Known::default());
         reading.note_message();
@@ -245,7 +293,7 @@ impl Turn<'_> {
         }
         let id = view.as_ref().map(|it| it.system(SystemProperty::MessageId));
         let id = id.as_ref().and_then(|id| id.as_text());
-        Ok(self.id_hash(to, id)?)
+        Ok(id.map(|id| self.cipher().hash(id.as_bytes())))
     }
 }
 

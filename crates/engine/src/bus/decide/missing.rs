@@ -378,17 +378,20 @@ impl Turn<'_> {
         ids: impl Iterator<Item = Option<&'a str>>,
         missing: &mut Missing,
     ) {
+        let queue = self.queues().get(&entity);
+        if queue.is_some_and(|queue| queue.duplicates.has_cold()) {
+            for id in ids.flatten() {
+                self.ask_id(entity, self.cipher().hash(id.as_bytes()), missing);
+            }
+        }
+    }
+
+    /// Asks for the blocks of remembered ids that a look-up of this one reads.
+    pub(super) fn ask_id(&self, entity: Incarnation, hash: u128, missing: &mut Missing) {
         let Some(queue) = self.queues().get(&entity) else {
             return;
         };
-        let Some(window_ms) = queue.options.duplicate_window_ms else {
-            return;
-        };
-        if !queue.duplicates.has_cold() {
-            return;
-        }
-        for id in ids.flatten() {
-            let hash = self.cipher().hash(id.as_bytes());
+        if let Some(window_ms) = queue.options.duplicate_window_ms {
             let blocks = queue.duplicates.missing_for(hash, window_ms, self.now());
             for block in blocks {
                 missing.add(Group::of_block(entity, block), ALL_SLOTS);

@@ -13,7 +13,7 @@ impl Turn<'_> {
     /// The hash of a message's id, if the entity is going to remember it.
     ///
     /// What this reads has to be in memory: a command that comes here asks for it in its first phase (`ask_ids` in
-    /// `missing.rs`).
+    /// `missing.rs`), and a tick does so before it forwards a message (`ask_to_pass_on` in `forwarded.rs`).
     ///
     /// Source: Service Bus, *Duplicate detection*.
     pub(super) fn id_hash(
@@ -21,11 +21,23 @@ impl Turn<'_> {
         entity: Incarnation,
         id: Option<&str>,
     ) -> Result<Option<u128>, Duplicate> {
+        if self.bus(entity).options.duplicate_window_ms.is_none() {
+            return Ok(None);
+        }
+        let hash = id.map(|id| self.cipher().hash(id.as_bytes()));
+        self.unless_known(entity, hash)
+    }
+
+    /// The same for an id of which the hash is known.
+    pub(super) fn unless_known(
+        &self,
+        entity: Incarnation,
+        hash: Option<u128>,
+    ) -> Result<Option<u128>, Duplicate> {
         let found = self.bus(entity);
-        let (Some(id), Some(window_ms)) = (id, found.options.duplicate_window_ms) else {
+        let (Some(hash), Some(window_ms)) = (hash, found.options.duplicate_window_ms) else {
             return Ok(None);
         };
-        let hash = self.cipher().hash(id.as_bytes());
         match found.duplicates.has(hash, window_ms, self.now()) {
             true => Err(Duplicate),
             false => Ok(Some(hash)),

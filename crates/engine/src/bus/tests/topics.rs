@@ -1,5 +1,6 @@
 //! Topics and subscriptions: copies of what is sent, limits, refusals and deletion.
 
+mod cold_ids;
 mod deposit;
 mod duplicates;
 mod fan_out;

@@ -84,6 +84,8 @@ pub(crate) struct Cold {
     steps: u64,
     /// How many copies a command makes at once.
     pub(crate) copies_at_once: u64,
+    /// How many blocks of ids ticks have read.
+    pub(crate) ids_read_by_ticks: u64,
 }
 
 impl Cold {
@@ -95,6 +97,7 @@ impl Cold {
             pages: PageMap::default(),
             steps: 0,
             copies_at_once: u64::MAX,
+            ids_read_by_ticks: 0,
         }
     }
 
@@ -173,9 +176,11 @@ impl Cold {
         self.log.written = Some(self.log.bodies.len());
         let turn = Turn::new(&mut self.deciding, now, &mut self.log);
         let mut turn = turn.with_format(&bus::tests::Lines);
-        let pages = &self.pages;
+        let (pages, ids_read) = (&self.pages, &mut self.ids_read_by_ticks);
         let ticked = turn.tick_reading(budget, &mut |state, missing| {
             assert!(!missing.is_empty());
+            let groups = missing.groups.keys();
+            *ids_read += groups.filter(|it| !it.is_of_messages()).count() as u64;
             pages.read_missing(state, missing);
             true
         });

@@ -263,7 +263,11 @@ fn due_work_that_asks_again_holds_nothing_twice() {
         ask(&mut wants, due, from, 1);
         assert_eq!(wants.held, 128);
         assert_eq!(read_all(&mut wants), [due]);
+        // The message whose record was read needs something else: it has both.
+        ask(&mut wants, due, from + 10, 1);
+        assert_eq!(wants.held, 256);
+        assert_eq!(read_all(&mut wants), [due]);
+        wants.release(due);
+        assert!(is_empty(&wants));
     }
-    wants.release(due);
-    assert!(is_empty(&wants));
 }
