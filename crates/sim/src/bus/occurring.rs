@@ -69,7 +69,7 @@ pub const MUST_OCCUR: [&str; 64] = [
 ];
 
 /// The same of worlds with topics, whose seeds are fewer.
-pub const MUST_OCCUR_WITH_TOPICS: [&str; 35] = [
+pub const MUST_OCCUR_WITH_TOPICS: [&str; 36] = [
     "a command waited for bodies",
     "a copy of a forwarded message was shown",
     "a copy was shown that was sent without an answer",
@@ -100,6 +100,7 @@ pub const MUST_OCCUR_WITH_TOPICS: [&str; 35] = [
     "a transaction with a topic or via without an answer was done",
     "an action changed a copy",
     "copies were made of what may have waited",
+    "ids of a topic were read",
     "messages waited in a topic",
     "subscriptions were listed",
     "the next session was accepted",

@@ -83,12 +83,29 @@ impl World {
     }
 
     /// What jobs are loading before one of them is carried out that loads something.
-    pub(super) fn before_load(&self, kind: JobKind, fails: bool) -> Option<BeforeLoad> {
+    pub(super) fn before_load(&mut self, kind: JobKind, fails: bool) -> Option<BeforeLoad> {
+        self.note_ids();
         (kind == JobKind::Load).then(|| BeforeLoad {
             loading: self.life.partition.loading().clone(),
             failed_calls: self.storage.failed_calls(),
             fails,
         })
+    }
+
+    /// Notes that jobs read ids of a topic.
+    fn note_ids(&mut self) {
+        let (partition, Some(bus)) = (&self.life.partition, &mut self.bus) else {
+            return;
+        };
+        let state = partition.state();
+        let is_of_topic = |group: &Group| !group.is_of_messages() && state.is_topic(group.entity);
+        if partition
+            .loading()
+            .iter()
+            .any(|(group, _)| is_of_topic(group))
+        {
+            bus.checker.note("ids of a topic were read");
+        }
     }
 
     /// Notes the entities of what a job could not load: those of the groups that no job is loading any more.
@@ -111,7 +128,8 @@ impl World {
     }
 
     /// Commands are decided without due work that comes before them only where the disk has failed to read it: something of
-    /// the same entity. Due work needs records of its own entity alone, also if it forwards messages to another one.
+    /// the same entity. Due work before a command needs records of its own entity alone, also if it forwards messages to
+    /// another one: none to a topic that looks ids up.
     pub(super) fn check_left_alone(&self) -> Result<(), Violation> {
         let mut left_alone = self
             .life
