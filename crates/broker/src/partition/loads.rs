@@ -109,7 +109,8 @@ pub(super) fn left_alone(command: &Command, tries: &Tries) -> Vec<EntityName> {
 }
 
 impl Loads {
-    /// Begins a turn, and the pauses of what failed since the last one. Returns the entities whose due work rests for that.
+    /// Begins a turn, and the pauses of what failed since the last one. Returns the entities whose due work rests for
+    /// that.
     pub(super) fn begin_turn(&mut self, now: BootTime) -> BTreeSet<Incarnation> {
         self.now = now;
         self.without_due.clear();
@@ -260,10 +261,10 @@ impl Loads {
         self.read.clear();
     }
 
-    /// Asks for what a tick misses. Until it is read, the tick has let these entities rest. What an entity has asked for is
-    /// kept until a tick has done something of it: an id is looked up with the record and the bodies of its message, which
-    /// are read before. The tick may have ended before it came to some. Returns the entities that rest for a while, because
-    /// something cannot be read now.
+    /// Asks for what a tick misses. Until it is read, the tick has let these entities rest. What an entity has asked
+    /// for is kept until a tick has done something of it: an id is looked up with the record and the bodies of its
+    /// message, which are read before. The tick may have ended before it came to some. Returns the entities that rest
+    /// for a while, because something cannot be read now.
     fn note_ticked(&mut self, ticked: &Ticked, state: &State, now: Timestamp) -> Vec<Incarnation> {
         for entity in &ticked.served {
             self.end_due(*entity);
@@ -314,8 +315,8 @@ impl Loads {
         self.wants.release(Asker::DueWork(entity));
     }
 
-    /// Notes that a group cannot be read that due work of an entity has asked for. What else it has asked for is read, if it
-    /// can do something with that. It rests from the next turn on.
+    /// Notes that a group cannot be read that due work of an entity has asked for. What else it has asked for is read,
+    /// if it can do something with that. It rests from the next turn on.
     fn fail_due(&mut self, entity: Incarnation, group: Group) {
         let asker = Asker::DueWork(entity);
         match group.is_of_messages() && !self.wants.is_parked(asker) {
@@ -368,14 +369,15 @@ impl<T> Partition<T> {
         self.loads.rests.await_space(ticked.left_alone);
     }
 
-    /// Drops what due work of an entity holds that rests for a while: nobody waits for room behind it, and it asks again.
+    /// Drops what due work of an entity holds that rests for a while: nobody waits for room behind it, and it asks
+    /// again.
     fn put_off_due(&mut self, entity: Incarnation, replies: &mut Vec<(T, Reply)>) {
         self.loads.end_due(entity);
         self.release_due_bodies(entity, replies);
     }
 
-    /// Drops the bodies that due work of an entity has asked for. Whether it had asked for some: nobody ends its rest for
-    /// them any more.
+    /// Drops the bodies that due work of an entity has asked for. Whether it had asked for some: nobody ends its rest
+    /// for them any more.
     pub(super) fn release_due_bodies(
         &mut self,
         entity: Incarnation,

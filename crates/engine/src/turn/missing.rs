@@ -133,8 +133,8 @@ impl Turn<'_> {
         }
     }
 
-    /// What the next due things of an entity need, as many as the budget allows, and how much of the budget it took to find
-    /// that out.
+    /// What the next due things of an entity need, as many as the budget allows, and how much of the budget it took to
+    /// find that out.
     pub(super) fn missing_for_due(&mut self, entity: Incarnation, budget: u32) -> (Missing, u32) {
         let may_be_cold = self.state.may_be_cold();
         match self.state.storage.get(&entity) {

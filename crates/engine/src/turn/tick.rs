@@ -17,8 +17,8 @@ use crate::vocabulary::{BodyLocation, Incarnation};
 pub struct Ticked {
     /// Whether more is due that another tick can do.
     pub more_is_due: bool,
-    /// What due things of other entities need first, by the entity that rests until it is read. What it needs may belong to
-    /// another one: the ids of a topic to which it forwards.
+    /// What due things of other entities need first, by the entity that rests until it is read. What it needs may
+    /// belong to another one: the ids of a topic to which it forwards.
     pub missing: BTreeMap<Incarnation, Missing>,
     /// The bodies that due work is going to look at, by entity: for the rules of a topic, or for the ids of messages that
     /// are forwarded to one. They are to stay in memory until a later tick asks for others, or none of the entity's messages

@@ -127,9 +127,9 @@ impl World {
         !before.any(|entity| self.life.partition.was_without_due(entity))
     }
 
-    /// Commands are decided without due work that comes before them only where the disk has failed to read it: something of
-    /// the same entity. Due work before a command needs records of its own entity alone, also if it forwards messages to
-    /// another one: none to a topic that looks ids up.
+    /// Commands are decided without due work that comes before them only where the disk has failed to read it:
+    /// something of the same entity. Due work before a command needs records of its own entity alone, also if it
+    /// forwards messages to another one: none to a topic that looks ids up.
     pub(super) fn check_left_alone(&self) -> Result<(), Violation> {
         let mut left_alone = self
             .life

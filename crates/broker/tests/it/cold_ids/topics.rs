@@ -68,8 +68,8 @@ fn sent_to(queue: EntityName, ids: impl IntoIterator<Item = u64>, size_bytes: us
 }
 
 impl Driver {
-    /// A topic that has seen these ids, of which nothing is in memory but the newest block. Messages of two queues go on to
-    /// it. Returns the pages of the ids.
+    /// A topic that has seen these ids, of which nothing is in memory but the newest block. Messages of two queues go
+    /// on to it. Returns the pages of the ids.
     fn with_topic(ids: std::ops::Range<u64>) -> (Self, Vec<TablePage>) {
         let mut driver = Self::with(FaultyStorage::new(), nothing_in_memory());
         let detects = BusQueueOptions {

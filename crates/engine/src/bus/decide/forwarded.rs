@@ -2,8 +2,8 @@
 //!
 //! What a message has goes with it: the place of its body, changes to its properties, and how often it was forwarded. A
 //! topic that detects duplicates looks its id up. The id is in the bytes, so a tick reads these first, and then the
-//! remembered ids that are not in memory. A command forwards nothing to such a topic before it: it would have to wait. To
-//! other topics, it forwards what does not have to wait there.
+//! remembered ids that are not in memory. A command forwards nothing to such a topic before it: it would have to wait.
+//! To other topics, it forwards what does not have to wait there.
 
 use bytes::Bytes;
 use kew_filter::SystemProperty;
@@ -107,8 +107,8 @@ impl Turn<'_> {
     }
 
     /// Asks for what the next due thing of an entity is going to look at, so that a message goes on: bodies, with those
-    /// behind them; and once these are there, the ids in which a topic looks up that of the message. The records that tell
-    /// what is next are in memory, and others may not be. Returns how much of the due budget that has taken.
+    /// behind them; and once these are there, the ids in which a topic looks up that of the message. The records that
+    /// tell what is next are in memory, and others may not be. Returns how much of the due budget that has taken.
     pub(crate) fn ask_to_pass_on(&mut self, entity: Incarnation, missing: &mut Missing) -> u32 {
         let Some(queue) = self.queues().get(&entity) else {
             return 0;

@@ -1,5 +1,5 @@
-//! Messages that are forwarded to topics that look their ids up. The partition of these tests gives each command and tick
-//! to a state with nothing in memory too, and compares: here ids of topics are not in memory.
+//! Messages that are forwarded to topics that look their ids up. The partition of these tests gives each command and
+//! tick to a state with nothing in memory too, and compares: here ids of topics are not in memory.
 
 use proptest::prelude::*;
 
@@ -40,8 +40,8 @@ fn with_id(id: u64) -> BusMessage {
 }
 
 impl Partition {
-    /// A queue whose messages go to the topic `t`; a queue whose dead letters go to the topic `u`; a subscription of `t` that
-    /// goes on to `u`, and one that goes back to `t`.
+    /// A queue whose messages go to the topic `t`; a queue whose dead letters go to the topic `u`; a subscription of
+    /// `t` that goes on to `u`, and one that goes back to `t`.
     fn with_chain(first: BusQueueOptions, last: BusQueueOptions) -> Self {
         let mut p = Self::with_topic(first);
         p.create_second(last);
