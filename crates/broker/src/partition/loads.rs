@@ -11,17 +11,17 @@ mod failing;
 mod wants;
 mod warming;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use kew_engine::bus::{Behind, Unread};
 use kew_engine::{
     BodyLocation, Command, EntityName, Group, GroupRead, GroupToRead, Incarnation, Missing,
-    PageNumber, RunId, Slots, State, Taken, Ticked, Timestamp, Tries, Turn,
+    PageNumber, RunId, Slots, Taken, Tries, Turn,
 };
 use kew_log::{BootTime, GroupReader, Job, PageError, PagesRead, PagesToRead};
 
 use self::ahead::Ahead;
-use self::due::DueWork;
+use self::due::{DueBodies, DueWork};
 use self::failing::FailingGroups;
 pub(super) use self::wants::Asker;
 use self::wants::Wants;
@@ -69,7 +69,7 @@ pub(super) struct Loads {
     pub(super) bodies: Bodies,
     /// The topics whose rules look at bodies, and what forwards to a topic that looks ids up, by the numbers under which
     /// bodies were asked for.
-    due_bodies: BTreeMap<u64, Incarnation>,
+    due_bodies: DueBodies,
     pub(super) rests: Rests,
 }
 
@@ -260,138 +260,9 @@ impl Loads {
     pub(super) fn end_turn(&mut self) {
         self.read.clear();
     }
-
-    /// Asks for what a tick misses. Until it is read, the tick has let these entities rest. What an entity has asked
-    /// for is kept until a tick has done something of it: an id is looked up with the record and the bodies of its
-    /// message, which are read before. The tick may have ended before it came to some. Returns the entities that rest
-    /// for a while, because something cannot be read now.
-    fn note_ticked(&mut self, ticked: &Ticked, state: &State, now: Timestamp) -> Vec<Incarnation> {
-        for entity in &ticked.served {
-            self.end_due(*entity);
-        }
-        let is_over = |entity: &Incarnation| {
-            let needs_more =
-                ticked.missing.contains_key(entity) || ticked.bodies.contains_key(entity);
-            !needs_more && !self.rests.is_reading(*entity) && !state.is_due(*entity, now)
-        };
-        let over: Vec<Incarnation> = self.due.entities().filter(is_over).collect();
-        for entity in over {
-            self.end_due(entity);
-        }
-        let mut put_off = Vec::new();
-        for (entity, missing) in &ticked.missing {
-            let until = self.ask_for_due(*entity, missing);
-            if until == Some(BootTime::NEVER) {
-                // The pause begins with the next turn, and the rest with it.
-                self.due.fail(*entity);
-            }
-            self.rests
-                .await_read(*entity, until.unwrap_or(BootTime::NEVER));
-            put_off.extend(until.map(|_| *entity));
-        }
-        put_off
-    }
-
-    /// Asks for what due work of an entity misses. Returns until when it rests, if some of that could not be read.
-    fn ask_for_due(&mut self, entity: Incarnation, missing: &Missing) -> Option<BootTime> {
-        if self.due.has_failed(entity) {
-            self.end_due(entity);
-        }
-        let put_off = self.put_off_until(missing);
-        if put_off.is_some() && missing.groups.keys().any(|group| !group.is_of_messages()) {
-            // It can do nothing without these ids, and keeps nothing meanwhile.
-            self.end_due(entity);
-            return put_off;
-        }
-        let groups = missing.groups.keys();
-        let asked = groups.filter(|group| self.failing.put_off(**group, self.now).is_none());
-        self.due.keep(entity, asked.map(Group::run));
-        self.ask(Asker::DueWork(entity), missing)
-    }
-
-    /// Drops what due work of an entity has asked for, and what was read of that.
-    fn end_due(&mut self, entity: Incarnation) {
-        self.due.end(entity);
-        self.wants.release(Asker::DueWork(entity));
-    }
-
-    /// Notes that a group cannot be read that due work of an entity has asked for. What else it has asked for is read,
-    /// if it can do something with that. It rests from the next turn on.
-    fn fail_due(&mut self, entity: Incarnation, group: Group) {
-        let asker = Asker::DueWork(entity);
-        match group.is_of_messages() && !self.wants.is_parked(asker) {
-            true => drop(self.wants.do_without(asker, group)),
-            false => self.end_due(entity),
-        }
-        self.due.fail(entity);
-    }
 }
 
 impl<T> Partition<T> {
-    /// Asks for what a tick misses, and drops the bodies that no tick is going to need.
-    pub(super) fn note_ticked(&mut self, ticked: Ticked, replies: &mut Vec<(T, Reply)>) {
-        let now = self.now.boot;
-        let time = self.now.time;
-        for entity in self.loads.note_ticked(&ticked, &self.state, time) {
-            self.release_due_bodies(entity, replies);
-        }
-        let is_needless = |(_, topic): &(&u64, &Incarnation)| {
-            !self.state.passes_on(**topic) || ticked.left_alone.contains(topic)
-        };
-        let asked = self.loads.due_bodies.iter();
-        let needless: Vec<u64> = asked.filter(is_needless).map(|(id, _)| *id).collect();
-        for (topic, bodies) in ticked.bodies {
-            let missing = Missing {
-                bodies,
-                ..Missing::default()
-            };
-            if self.loads.bodies.is_failing(&missing.bodies) {
-                let until = now.plus_ms(RETRY_INTERVAL_MS);
-                self.loads.rests.await_read(topic, until);
-                self.put_off_due(topic, replies);
-                continue;
-            }
-            // What it holds of them stays.
-            let mut asked = self.loads.due_bodies.iter();
-            let before = asked.find(|(_, of)| **of == topic).map(|(id, _)| *id);
-            let id = before.unwrap_or_else(|| self.lanes.take_number());
-            self.loads.due_bodies.insert(id, topic);
-            self.loads.rests.await_read(topic, BootTime::NEVER);
-            let ended = self.loads.bodies.ask(id, &missing);
-            self.note_bodies(ended, replies);
-        }
-        for id in needless {
-            if let Some(topic) = self.loads.due_bodies.remove(&id) {
-                self.loads.rests.end_read(topic, &mut self.state);
-            }
-            self.release(id, replies);
-        }
-        self.loads.rests.await_space(ticked.left_alone);
-    }
-
-    /// Drops what due work of an entity holds that rests for a while: nobody waits for room behind it, and it asks
-    /// again.
-    fn put_off_due(&mut self, entity: Incarnation, replies: &mut Vec<(T, Reply)>) {
-        self.loads.end_due(entity);
-        self.release_due_bodies(entity, replies);
-    }
-
-    /// Drops the bodies that due work of an entity has asked for. Whether it had asked for some: nobody ends its rest
-    /// for them any more.
-    pub(super) fn release_due_bodies(
-        &mut self,
-        entity: Incarnation,
-        replies: &mut Vec<(T, Reply)>,
-    ) -> bool {
-        let mut held = self.loads.due_bodies.iter();
-        let held = held.find(|(_, of)| **of == entity).map(|(id, _)| *id);
-        if let Some(id) = held {
-            self.loads.due_bodies.remove(&id);
-            self.release(id, replies);
-        }
-        held.is_some()
-    }
-
     /// Lets a command wait until what is missing was read. It is rejected if that could not be read a moment ago.
     ///
     /// `behind` are bodies that the next commands on its queue are likely to need.
@@ -451,13 +322,13 @@ impl<T> Partition<T> {
     /// Lets commands go on whose bodies are in memory, and rejects those whose bodies cannot be read now.
     fn note_bodies(&mut self, ended: Ended, replies: &mut Vec<(T, Reply)>) {
         for id in ended.ready {
-            match self.loads.due_bodies.get(&id) {
-                Some(topic) => self.loads.rests.end_read(*topic, &mut self.state),
+            match self.loads.due_bodies.entity(id) {
+                Some(topic) => self.loads.rests.end_read(topic, &mut self.state),
                 None => self.lanes.note_bodies(id),
             }
         }
         for id in ended.failed {
-            match self.loads.due_bodies.remove(&id) {
+            match self.loads.due_bodies.remove(id) {
                 Some(topic) => {
                     let until = self.now.boot.plus_ms(RETRY_INTERVAL_MS);
                     self.loads.rests.put_off(topic, until);
@@ -701,7 +572,7 @@ impl<T> Partition<T> {
     pub fn reject_waiting(&mut self, replies: &mut Vec<(T, Reply)>) {
         self.loads.bodies.release_all();
         // Their entities ask again.
-        self.loads.due_bodies.clear();
+        self.loads.due_bodies = DueBodies::default();
         self.loads.due = DueWork::default();
         self.loads.rests.end_reads(&mut self.state);
         self.loads.wants = Wants::default();

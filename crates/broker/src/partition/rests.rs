@@ -48,6 +48,13 @@ impl Rests {
         self.retry_at
     }
 
+    /// Whether an entity of these rests until a read is tried again.
+    pub(super) fn is_any_put_off(&self, is_one: impl Fn(Incarnation) -> bool) -> bool {
+        let mut reading = self.reading.iter();
+        self.retry_at.is_some()
+            && reading.any(|(entity, until)| *until != BootTime::NEVER && is_one(*entity))
+    }
+
     /// Notes that something of an entity was read.
     pub(super) fn end_read(&mut self, entity: Incarnation, state: &mut State) {
         if self.reading.remove(&entity).is_some() && !self.rests(entity) {
@@ -118,5 +125,26 @@ impl Rests {
             state.let_rest(*entity, rests);
         }
         self.late = late;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Those who send to a topic wait for its copies, unless a topic is put off. Other entities do not count.
+    #[test]
+    fn only_what_is_tried_again_later_is_put_off() {
+        let [reading, other, _] = Incarnation::default().with_sub_queues();
+        let at = |ms: u64| BootTime::from_us(1000 * ms);
+        let mut rests = Rests::default();
+        rests.await_read(reading, BootTime::NEVER);
+        assert!(!rests.is_any_put_off(|_| true));
+        rests.await_read(other, at(5));
+        assert!(rests.is_any_put_off(|it| it == other));
+        assert!(!rests.is_any_put_off(|it| it == reading));
+        rests.begin_turn(at(6), BTreeSet::new(), &mut State::new());
+        assert!(!rests.is_any_put_off(|_| true));
+        assert!(rests.is_reading(reading) && !rests.is_reading(other));
     }
 }

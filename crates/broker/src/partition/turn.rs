@@ -388,7 +388,8 @@ impl<T> Partition<T> {
     /// Whether those who send to a topic wait until it has made the copies that it owes, if these are many: its backlog would
     /// grow without end if it took more than it passes on. A topic that cannot make copies now takes what comes.
     fn may_hold(&self, space: Space) -> bool {
-        matches!(space, Space::Plenty { .. }) && self.loads.rests.retry_at().is_none()
+        let is_topic = |entity| self.state.is_topic(entity);
+        matches!(space, Space::Plenty { .. }) && !self.loads.rests.is_any_put_off(is_topic)
     }
 
     /// Takes the next command: one that has waited before new ones.

@@ -71,7 +71,7 @@ impl Queues {
         live: &mut Live,
         is_evicted: &mut impl FnMut(RunId, PageNumber, Leaving) -> bool,
     ) {
-        let all: Vec<Incarnation> = self.iter().map(|(entity, _)| *entity).collect();
+        let all: Vec<Incarnation> = self.keys().copied().collect();
         for entity in all {
             let Some(queue) = self.get_physical(&entity) else {
                 continue;

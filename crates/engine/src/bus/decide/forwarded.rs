@@ -179,22 +179,19 @@ impl Turn<'_> {
         if !has_cold || self.check_is_open(Ok(to), from, number).is_err() {
             return 0;
         }
+        let (room, looks) = self.check_room_at(to, from, number);
+        let mut cost = units_of(looks, u64::from(LOOKS_PER_UNIT));
+        if room.is_err() {
+            return cost;
+        }
         let mut reading = Evaluation::new();
         let hash = self.read_id(from, number, &mut reading);
         self.0.note_steps(reading.steps());
-        let cost = units_of(reading.steps(), STEPS_PER_UNIT);
-        let mut ids = Missing::default();
+        cost = cost.saturating_add(units_of(reading.steps(), STEPS_PER_UNIT));
         if let Ok(Some(hash)) = hash {
-            self.ask_id(to, hash, &mut ids);
+            self.ask_id(to, hash, missing);
         }
-        if ids.is_empty() {
-            return cost;
-        }
-        let (room, looks) = self.check_room_at(to, from, number);
-        if room.is_ok() {
-            missing.add_messages(ids);
-        }
-        cost.saturating_add(units_of(looks, u64::from(LOOKS_PER_UNIT)))
+        cost
     }
 
     /// The bytes of a message that due work looks at.
