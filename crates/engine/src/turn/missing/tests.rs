@@ -10,6 +10,7 @@ use super::*;
 use crate::bus::BusFact;
 use crate::effect::Effect;
 use crate::event::{Event, Fact};
+use crate::queues::Queue;
 use crate::state::State;
 use crate::storage::StorageFact;
 use crate::table::tests::page_map::{PageMap, records_at};
@@ -196,6 +197,26 @@ impl Cold {
         change(&mut self.applying);
     }
 
+    /// Reads what a tick would look at for nothing, which takes budget that the other states have: a restart knows the
+    /// times of messages by pages that may be older, so it may take a message for due that is due later.
+    fn read_old_times(&mut self, before: &State) {
+        for (entity, before) in before.bus.iter() {
+            while let Some(queue) = self.deciding.bus.get(entity)
+                && let Some(deadline) = queue.next_deadline()
+                && before.next_deadline() != Some(deadline)
+            {
+                let mut missing = Missing::default();
+                if !queue
+                    .backlog
+                    .ask_if_far_is_due(*entity, deadline, &mut missing)
+                {
+                    break;
+                }
+                self.pages.read_missing(&mut self.deciding, &missing);
+            }
+        }
+    }
+
     /// Takes everything out of memory that a page has. Every second time, runs that changed get new pages first.
     fn seal(&mut self) {
         self.steps += 1;
@@ -212,6 +233,7 @@ impl Cold {
             let before = std::mem::replace(&mut self.deciding, restarted);
             // The other state goes on. After a restart, due work comes in another order, and takes other looks.
             self.deciding.take_over_hints(&before);
+            self.read_old_times(&before);
         }
         self.evict();
     }
