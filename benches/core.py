@@ -24,6 +24,9 @@ LOADS = {"queue": QueueLoad, "bus": BusLoad}
 SMALL = 1_000
 OPERATIONS = ["put", "cycle"]
 DISK_SECONDS_MAX = 60
+# The long put/delete run: larger bodies, because so many of 64 bytes would not fill the four segments that are allowed.
+CHURN_SIZE = 4096
+CHURN_CYCLES_MAX = 500_000
 # Rows for later steps of the plan, in Service Bus only: how the queue is created and filled.
 VARIANTS = {
     "sessions": (["--sessions"], ["--sessions", "100000"]),
@@ -44,7 +47,7 @@ def parse_options(arguments):
     add("--kills", type=int, default=3, help="restarts to time (3)")
     add("--cold", action="store_true", help="also time restarts without the page cache")
     add("--keep-every", type=int, default=5_000, help="of the sparse deletion (5000)")
-    add("--no-disk", action="store_true", help="no purge and no sparse deletion")
+    add("--no-disk", action="store_true", help="no long put/delete run, no purge and no sparse deletion")
     add("--also", choices=VARIANTS, action="append", default=[], help="another row of Service Bus")
     add("--paired", type=Path, metavar="KEW", help="only compare with this build, at 1,000 messages")
     add("--write", action="store_true", help="replace the section of docs/performance.md")
@@ -264,6 +267,7 @@ def measure_protocol(options, servers, protocol):
     kew.stop()
     if not options.no_disk:
         rows += sparse_rows(options, servers, protocol)
+        rows += churn_rows(options, servers, protocol)
     return rows
 
 
@@ -276,6 +280,23 @@ def sparse_rows(options, servers, protocol):
     load.drain(options.keep_every)
     rows = [disk_row(kew, load, f"deleting all but every {options.keep_every:,}th")]
     rows += turn_rows(kew, servers.stalls, "fill and deletion")
+    kew.stop()
+    return rows
+
+
+def churn_rows(options, servers, protocol):
+    """Disk after many messages have passed through a small backlog, one after the other."""
+    kew = servers.start(f"{protocol}-churn", protocol)
+    load = LOADS[protocol](options, kew, size=CHURN_SIZE)
+    load.fill(SMALL)
+    before = kew.metric("kew_log_appended_bytes_total")
+    cycles = min(options.messages // 4, CHURN_CYCLES_MAX)
+    say(f"{protocol}: putting and deleting {cycles:,} messages of {CHURN_SIZE:,} bytes beside {SMALL:,}")
+    done = load.churn(cycles)
+    row = disk_row(kew, load, "a long put/delete run")
+    written = kew.metric("kew_log_appended_bytes_total") - before
+    row.figure += f"; {done:,} cycles took {number(written / MB)} MB of log"
+    rows = [row, *turn_rows(kew, servers.stalls, "long put/delete run")]
     kew.stop()
     return rows
 

@@ -10,10 +10,12 @@ import time
 
 from compare_bus import bus_address
 
-# Each message has this many bytes of body.
+# Most loads have messages with this many bytes of body.
 SIZE = 64
 # The plan counts so many bytes beside each body as live: framing, and the event.
 FRAMING = 48
+# The length of each program of a long run. The load generator of Service Bus takes at most 100.
+CHURN_SECONDS = 10
 
 
 class Figures:
@@ -28,9 +30,11 @@ class Figures:
 class Load:
     """What both protocols share."""
 
-    def __init__(self, options, kew):
+    def __init__(self, options, kew, size=SIZE):
         self.options = options
         self.kew = kew
+        # Bytes of each body.
+        self.size = size
         # How many messages the queue has.
         self.count = 0
 
@@ -62,6 +66,13 @@ class Load:
             self.fill(count)
             self.kew.wait_until_idle(1)
 
+    def churn(self, cycles):
+        """Cycles, until there were so many at least; returns how many there were."""
+        done = 0
+        while done < cycles:
+            done += self.cycle(CHURN_SECONDS, self.CONCURRENCY).count
+        return done
+
     def under_load(self, command, seconds):
         """Kills the server while a program runs, and returns what the program prints."""
         with contextlib.ExitStack() as stack:
@@ -85,7 +96,7 @@ class QueueLoad(Load):
     def command(self, operation, concurrency, more=()):
         command = [str(self.options.bin / "kew-queue-load"), "--op", operation, "--queue", "bench"]
         command += ["--endpoint", f"http://{self.kew.server.address}/devstoreaccount1"]
-        command += ["--concurrency", str(concurrency), "--size", str(SIZE), "--pid", str(self.kew.pid)]
+        command += ["--concurrency", str(concurrency), "--size", str(self.size), "--pid", str(self.kew.pid)]
         return [*command, *(str(it) for it in more)]
 
     def parse(self, output):
@@ -160,7 +171,7 @@ class QueueLoad(Load):
         self.check()
 
     def live_bytes(self):
-        return self.count * (SIZE + FRAMING)
+        return self.count * (self.size + FRAMING)
 
 
 class BusLoad(Load):
@@ -169,8 +180,8 @@ class BusLoad(Load):
     MESSAGES = "kew_bus_messages"
     FILLERS, CONCURRENCY = 8, 100
 
-    def __init__(self, options, kew, create=(), fill=()):
-        super().__init__(options, kew)
+    def __init__(self, options, kew, create=(), fill=(), size=SIZE):
+        super().__init__(options, kew, size)
         self.fill_options = list(fill)
         # The numbers of the oldest message, and of the next one to send.
         self.oldest = self.next = 0
@@ -193,7 +204,7 @@ class BusLoad(Load):
         return Figures(result["messages"], result["rate"], p999_ms, longest_ms, server["cpu_us"])
 
     def send(self, more, limit):
-        more = ["--first", self.next, "--size", SIZE, *more, *self.fill_options]
+        more = ["--first", self.next, "--size", self.size, *more, *self.fill_options]
         figures = self.measure("fill", more, limit, "settled")
         self.next += figures.count
         self.count += figures.count
@@ -211,7 +222,7 @@ class BusLoad(Load):
         return self.send(["--seconds", seconds, "--in-flight", concurrency], self.limit(0))
 
     def cycle(self, seconds, concurrency):
-        more = ["--first", self.next, "--oldest", self.oldest, "--size", SIZE]
+        more = ["--first", self.next, "--oldest", self.oldest, "--size", self.size]
         more += ["--seconds", seconds, "--in-flight", concurrency]
         figures = self.measure("backlog-cycle", more, self.limit(0), "cycle")
         self.next += figures.count
@@ -221,14 +232,14 @@ class BusLoad(Load):
 
     def kill(self, seconds):
         """Kills the server under puts; returns after the load has ended."""
-        more = ["--first", self.next, "--size", SIZE, "--in-flight", self.CONCURRENCY, "--seconds", 60]
+        more = ["--first", self.next, "--size", self.size, "--in-flight", self.CONCURRENCY, "--seconds", 60]
         command = self.command("fill", [*more, *self.fill_options, "--until-lost"])
         self.count += json.loads(self.under_load(command, seconds))["messages"]
         return self.CONCURRENCY
 
     def kill_cycles(self, seconds):
         """The same under cycles in an empty queue."""
-        more = ["--in-flight", self.CONCURRENCY, "--size", SIZE, "--seconds", 60]
+        more = ["--in-flight", self.CONCURRENCY, "--size", self.size, "--seconds", 60]
         self.under_load(self.command("cycle", more), seconds)
         # The cycle stops sending while the queue holds ten times as many.
         return 10 * self.CONCURRENCY
