@@ -21,32 +21,28 @@ pub(super) const REST_MS_MAX: u64 = 60_000;
 /// A snapshot on its way to the disk. The job that writes it plans its pieces and encodes them.
 pub(crate) enum Content {
     Shared(Snapshot),
+    Planned(Planned),
+}
+
+/// The pieces of a snapshot.
+pub(crate) enum Planned {
     Whole(SnapshotParts),
     Paged(SnapshotPages),
 }
 
 impl SnapshotContent for Content {
     fn plan(&mut self) -> PlannedSnapshot {
-        if let Self::Shared(_) = self {
-            let whole = Self::Whole(SnapshotParts::default());
-            if let Self::Shared(snapshot) = mem::replace(self, whole) {
-                *self = match snapshot.fits_pages() {
-                    true => Self::Paged(snapshot.plan_pages()),
-                    false => Self::Whole(snapshot.plan()),
-                };
+        let none = Self::Planned(Planned::Whole(SnapshotParts::default()));
+        let planned = match mem::replace(self, none) {
+            Self::Shared(snapshot) if snapshot.fits_pages() => {
+                Planned::Paged(snapshot.plan_pages())
             }
-        }
-        match self {
-            Self::Shared(_) => unreachable!("it was planned above"),
-            Self::Whole(parts) => PlannedSnapshot {
-                parts: parts.count(),
-                pages: 0,
-            },
-            Self::Paged(pages) => PlannedSnapshot {
-                parts: pages.parts().len(),
-                pages: pages.page_count(),
-            },
-        }
+            Self::Shared(snapshot) => Planned::Whole(snapshot.plan()),
+            Self::Planned(planned) => planned,
+        };
+        let counts = planned.counts();
+        *self = Self::Planned(planned);
+        counts
     }
 
     fn can_make(&self, index: usize) -> bool {
@@ -56,8 +52,8 @@ impl SnapshotContent for Content {
     fn put_part(&self, index: usize, out: &mut Vec<u8>) {
         match self {
             Self::Shared(_) => panic!("a part is asked for before its plan was made"),
-            Self::Whole(parts) => parts.put(index, out),
-            Self::Paged(pages) => out.extend_from_slice(&pages.parts()[index]),
+            Self::Planned(Planned::Whole(parts)) => parts.put(index, out),
+            Self::Planned(Planned::Paged(pages)) => out.extend_from_slice(&pages.parts()[index]),
         }
     }
 
@@ -85,9 +81,19 @@ impl SnapshotContent for Content {
 impl Content {
     fn paged(&self) -> Option<&SnapshotPages> {
         match self {
-            Self::Paged(pages) => Some(pages),
-            Self::Shared(_) | Self::Whole(_) => None,
+            Self::Planned(Planned::Paged(pages)) => Some(pages),
+            Self::Shared(_) | Self::Planned(Planned::Whole(_)) => None,
         }
+    }
+}
+
+impl Planned {
+    fn counts(&self) -> PlannedSnapshot {
+        let (parts, pages) = match self {
+            Self::Whole(parts) => (parts.count(), 0),
+            Self::Paged(pages) => (pages.parts().len(), pages.page_count()),
+        };
+        PlannedSnapshot { parts, pages }
     }
 }
 

@@ -8,11 +8,11 @@
 use std::collections::BTreeSet;
 
 use super::Turn;
-use crate::bus::{self, Behind, BusCommand, By, DueSpent, Unread};
+use crate::bus::{self, Behind, By, DueSpent, Unread};
 use crate::command::Command;
 use crate::moves::{Holder, Source};
 use crate::queues::Receiving;
-use crate::storage::{self, StorageCommand};
+use crate::storage;
 use crate::table::Missing;
 use crate::vocabulary::Incarnation;
 
@@ -72,18 +72,17 @@ impl Turn<'_> {
         if !self.state.may_be_cold() {
             return None;
         }
-        if let Command::Storage(StorageCommand::Receive { queue, count, .. }) = command {
-            storage::Turn::on(self).receiving(queue, *count)
-        } else if let Command::Bus(BusCommand::Receive {
-            queue,
-            count,
-            session,
-            ..
-        }) = command
-        {
-            bus::Turn::on(self).receiving(queue, *count, *session)
-        } else {
-            None
+        match command {
+            Command::Storage(command) => storage::Turn::on(self).receiving(command),
+            Command::Bus(command) => bus::Turn::on(self).receiving(command),
+            Command::MoveBodies { .. }
+            | Command::Quarantine { .. }
+            | Command::Initialize { .. }
+            | Command::SetServiceProperties { .. }
+            | Command::ReadServiceProperties { .. }
+            | Command::PutAccount { .. }
+            | Command::RemoveAccount { .. }
+            | Command::ListAccounts => None,
         }
     }
 

@@ -429,13 +429,53 @@ impl Turn<'_> {
         }
     }
 
-    /// Who receives messages from a queue, if their records may not be in memory.
-    pub(crate) fn receiving(
-        &self,
-        name: &EntityName,
-        count: u32,
-        session: Option<Token>,
-    ) -> Option<Receiving> {
+    /// Who receives messages from a queue with the command, if their records may not be in memory.
+    pub(crate) fn receiving(&self, command: &BusCommand) -> Option<Receiving> {
+        let (name, count, session) = match command {
+            BusCommand::Receive {
+                queue,
+                count,
+                session,
+                ..
+            } => (queue, *count, *session),
+            BusCommand::CreateQueue { .. }
+            | BusCommand::UpdateQueue { .. }
+            | BusCommand::CreateTopic { .. }
+            | BusCommand::CreateSubscription { .. }
+            | BusCommand::DeleteQueue { .. }
+            | BusCommand::ReadQueue { .. }
+            | BusCommand::ListQueues { .. }
+            | BusCommand::ListTopics { .. }
+            | BusCommand::ListSubscriptions { .. }
+            | BusCommand::AddRule { .. }
+            | BusCommand::SetRule { .. }
+            | BusCommand::RemoveRule { .. }
+            | BusCommand::ReadRule { .. }
+            | BusCommand::ListRules { .. }
+            | BusCommand::Send { .. }
+            | BusCommand::Deposit { .. }
+            | BusCommand::SendVia { .. }
+            | BusCommand::Settle { .. }
+            | BusCommand::RenewLocks { .. }
+            | BusCommand::Peek { .. }
+            | BusCommand::ReadLocked { .. }
+            | BusCommand::CancelScheduled { .. }
+            | BusCommand::ReceiveDeferred { .. }
+            | BusCommand::AcceptSession { .. }
+            | BusCommand::RenewSession { .. }
+            | BusCommand::ReleaseSession { .. }
+            | BusCommand::ReadSessionState { .. }
+            | BusCommand::SetSessionState { .. }
+            | BusCommand::ListSessions { .. }
+            | BusCommand::Purge { .. }
+            | BusCommand::ClearSessionStates { .. }
+            | BusCommand::TakeMessage { .. }
+            | BusCommand::DeleteMessage { .. }
+            | BusCommand::BreakLock { .. }
+            | BusCommand::Resubmit { .. }
+            | BusCommand::Transact { .. }
+            | BusCommand::DeleteBatch { .. } => return None,
+        };
         let Asked { entity, .. } = self.cold(name)?;
         self.check_receivable(entity).ok()?;
         let session = self.session_of_receiver(entity, session).ok()?;

@@ -36,8 +36,22 @@ impl Turn<'_> {
         missing
     }
 
-    /// Who receives messages from a queue, if their records may not be in memory.
-    pub(crate) fn receiving(&self, queue: &EntityName, count: u32) -> Option<Receiving> {
+    /// Who receives messages from a queue with the command, if their records may not be in memory.
+    pub(crate) fn receiving(&self, command: &StorageCommand) -> Option<Receiving> {
+        let (queue, count) = match command {
+            StorageCommand::Receive { queue, count, .. } => (queue, *count),
+            StorageCommand::CreateQueue { .. }
+            | StorageCommand::DeleteQueue { .. }
+            | StorageCommand::ReadQueue { .. }
+            | StorageCommand::SetQueueMetadata { .. }
+            | StorageCommand::SetQueuePolicies { .. }
+            | StorageCommand::ListQueues { .. }
+            | StorageCommand::Send { .. }
+            | StorageCommand::Peek { .. }
+            | StorageCommand::Update { .. }
+            | StorageCommand::Delete { .. }
+            | StorageCommand::Clear { .. } => return None,
+        };
         let (entity, queue) = self.0.queues().find(self.catalogue(), queue)?;
         let is_cold = queue.backlog.table().has_cold();
         is_cold.then_some(Receiving {
