@@ -8,98 +8,18 @@
 
 #![expect(clippy::print_stdout, reason = "it exists for its output")]
 
-use std::collections::VecDeque;
+mod measured;
+
 use std::sync::Arc;
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
-use kew_broker::{Moment, Partition, PartitionOptions, Reply, TurnEnd};
+use kew_broker::{Partition, PartitionOptions};
 use kew_engine::storage::{ReceivedMessage, StorageCommand, StorageOutcome};
 use kew_engine::{BodyEncoding, Command, EntityName, Outcome, Timestamp, VisibilityTimeout};
-use kew_log::{BootTime, Job, JobKind, JobOutcome, MemoryStorage};
+use kew_log::MemoryStorage;
 
-type Failure = Box<dyn std::error::Error>;
-
-/// How many commands come at once.
-const AT_ONCE: usize = 4096;
-
-/// A partition, and what its steps took.
-struct Measured {
-    partition: Partition<()>,
-    now: Timestamp,
-    snapshots: mpsc::Sender<Job>,
-    outcomes: mpsc::Receiver<JobOutcome>,
-    replies: Vec<((), Reply)>,
-    longest: Duration,
-    all: Duration,
-}
-
-impl Measured {
-    /// Carries out commands, and returns the outcomes.
-    fn ask(&mut self, commands: Vec<Command>) -> Result<Vec<Outcome>, Failure> {
-        let mut commands: VecDeque<_> = commands.into_iter().map(|it| ((), it)).collect();
-        loop {
-            self.now = self.now.plus_ms(1);
-            let began = used();
-            let boot = BootTime::ZERO.plus_ms(self.now.as_ms());
-            let now = Moment {
-                time: self.now,
-                boot,
-            };
-            let replies = &mut self.replies;
-            let end = self.partition.turn(now, &mut commands, replies);
-            self.note(began);
-            self.jobs()?;
-            if end == TurnEnd::Done {
-                break;
-            }
-        }
-        let replies = self.replies.drain(..);
-        replies.map(|(_, reply)| Ok(reply?.outcome)).collect()
-    }
-
-    fn jobs(&mut self) -> Result<(), Failure> {
-        while let Some(job) = self.partition.next_job() {
-            if job.kind() == JobKind::Snapshot {
-                self.snapshots.send(job)?;
-            } else {
-                let outcome = job.run();
-                self.complete(outcome)?;
-            }
-        }
-        while let Ok(outcome) = self.outcomes.try_recv() {
-            self.complete(outcome)?;
-        }
-        Ok(())
-    }
-
-    fn complete(&mut self, outcome: JobOutcome) -> Result<(), Failure> {
-        let began = used();
-        self.partition.complete(outcome, &mut self.replies)?;
-        self.note(began);
-        Ok(())
-    }
-
-    fn note(&mut self, began: Duration) {
-        let took = used().saturating_sub(began);
-        self.longest = self.longest.max(took);
-        self.all += took;
-    }
-
-    fn print(&mut self, what: &str, count: usize) {
-        let each_ns = self.all.as_nanos() / count.max(1) as u128;
-        println!("{what}: longest step {:?}, {each_ns} ns each", self.longest);
-        (self.longest, self.all) = (Duration::ZERO, Duration::ZERO);
-    }
-}
-
-/// How long this thread has used a processor.
-fn used() -> Duration {
-    let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    let seconds = u64::try_from(used.tv_sec).unwrap_or(0);
-    Duration::new(seconds, u32::try_from(used.tv_nsec).unwrap_or(0))
-}
+use self::measured::{AT_ONCE, Failure, Measured, used};
 
 fn queue() -> EntityName {
     EntityName::storage_queue("account", "queue")
@@ -207,26 +127,8 @@ fn main() -> Result<(), Failure> {
         let now = Timestamp::from_ms(1_000_000);
         Partition::open(storage.clone(), options, 1, [1; 16], now)
     };
-    let (jobs, taken) = mpsc::channel::<Job>();
-    let (done, outcomes) = mpsc::channel();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for job in taken {
-                if done.send(job.run()).is_err() {
-                    break;
-                }
-            }
-        });
-        let mut m = Measured {
-            partition: open()?.0,
-            now: Timestamp::from_ms(1_000_000),
-            snapshots: jobs,
-            outcomes,
-            replies: Vec::new(),
-            longest: Duration::ZERO,
-            all: Duration::ZERO,
-        };
-        measure(&mut m, count)?;
+    Measured::with(open()?.0, Timestamp::from_ms(1_000_000), |m| {
+        measure(m, count)?;
         let (began, before) = (Instant::now(), used());
         let opened = open()?;
         let (took, busy) = (began.elapsed(), used().saturating_sub(before));
