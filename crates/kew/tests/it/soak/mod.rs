@@ -1,5 +1,5 @@
 //! A soak: both protocols at one server for as long as `KEW_FLAT_SECONDS` says, at a steady rate and over a steady
-//! backlog. Resident memory, open descriptors and bytes on disk must stay flat.
+//! backlog, most of which is on pages alone. Resident memory, open descriptors and bytes on disk must stay flat.
 //!
 //! The load is the same at all times: messages of both services arrive and leave at the same rate, some of them hidden,
 //! scheduled or dead-lettered meanwhile, and once in each period queues are created, filled, cleared or purged, and
@@ -19,6 +19,7 @@ use kew_client::Error;
 use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
+use crate::bus::metric;
 use crate::bus_load::Door;
 use crate::load::{self, from_environment, stop_in_order};
 use crate::server::{Server, show};
@@ -108,6 +109,9 @@ fn start(data_dir: &Path) -> Server {
         command.arg("serve").arg("--data-dir").arg(data_dir);
         command.args(["--queue-listen", "127.0.0.1:0"]);
         command.args(["--bus-listen", "127.0.0.1:0"]);
+        command.args(["--metrics-listen", "127.0.0.1:0"]);
+        // So little that most of the backlog is on pages alone, and is read from them again.
+        command.args(["--resident-memory", "1"]);
     })
 }
 
@@ -143,6 +147,8 @@ async fn soak(data_dir: &Path, length: Duration, backlog: u64, rate_min: u64) {
     clients.spawn(buses::run(door, pace.clone()));
 
     let samples = sampled(&server, data_dir, length, &mut clients).await;
+    let of_pages = ["kew_partition_cold_runs", "kew_partition_loads_total"];
+    let of_pages = of_pages.map(|name| metric(&server, name, &[]));
     pace.is_over.store(true, Relaxed);
     while let Some(ended) = clients.join_next().await {
         ended.expect("a client of the load ends well");
@@ -170,6 +176,14 @@ async fn soak(data_dir: &Path, length: Duration, backlog: u64, rate_min: u64) {
         rate_of("storage", &pace.of_storage),
         rate_of("bus", &pace.of_bus),
     ];
+    let [cold_runs, loads] = of_pages;
+    show(&format!(
+        "soak_of_pages: {cold_runs} runs on pages alone, {loads} loads"
+    ));
+    assert!(
+        backlog < BACKLOG || cold_runs > 0.0 && loads > 0.0,
+        "the load did not reach pages"
+    );
     assert!(grown.is_empty(), "not flat: {}", grown.join("; "));
     assert!(errors <= ERRORS_MAX, "{errors} errors are no steady load");
     assert!(
