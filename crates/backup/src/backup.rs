@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use kew_log::{Damage, LogPosition, Storage, check_file};
+use kew_log::{Damage, FileStorage, LogPosition, Storage, check_file};
 
 use crate::copy::{checksum, copy};
 use crate::destination::Destination;
+use crate::directory::{Place, size_of};
 use crate::error::failed;
 use crate::manifest::{Manifest, StoredFile, hex};
-use crate::{BackupError, Phase, Progress, View};
+use crate::{BackupError, Directory, Phase, Progress, View};
 
 /// A backup of which every byte was found as it was written. No other process changes it meanwhile.
 #[derive(Debug)]
@@ -36,7 +37,21 @@ fn manifest_of(destination: &Destination) -> Result<Manifest, BackupError> {
 impl Backup {
     /// Opens a backup and reads all of it. Names all damage.
     pub fn open(path: &Path, progress: &Arc<dyn Progress>) -> Result<Self, BackupError> {
-        let destination = Destination::open_to_read(path)?;
+        Self::verified(Destination::open_to_read(path)?, progress)
+    }
+
+    /// The same on a disk that this process alone uses.
+    pub fn open_on(
+        directory: Directory,
+        progress: &Arc<dyn Progress>,
+    ) -> Result<Self, BackupError> {
+        Self::verified(Destination::to_read_on(directory), progress)
+    }
+
+    fn verified(
+        destination: Destination,
+        progress: &Arc<dyn Progress>,
+    ) -> Result<Self, BackupError> {
         let manifest = manifest_of(&destination)?;
         let view = destination.view(&manifest.files, progress);
         let mut damage = Vec::new();
@@ -69,8 +84,23 @@ impl Backup {
         directory: &Path,
         progress: &Arc<dyn Progress>,
     ) -> Result<(), BackupError> {
+        let storage = FileStorage::open(directory).map_err(failed("open", directory))?;
+        self.copy_on(
+            &(Arc::new(storage) as Arc<dyn Storage>),
+            directory,
+            progress,
+        )
+    }
+
+    /// The same into any storage. `directory` names it in errors.
+    pub fn copy_on(
+        &self,
+        storage: &Arc<dyn Storage>,
+        directory: &Path,
+        progress: &Arc<dyn Progress>,
+    ) -> Result<(), BackupError> {
         for file in &self.manifest.files {
-            let to = directory.join(&file.name);
+            let to = Place::new(storage, &file.name, directory);
             let from = self.view.open(&file.name);
             let from = from.map_err(failed("open", Path::new(&file.stored_as)))?;
             let (size_bytes, padded_bytes) = (file.size_bytes, file.restored_size_bytes);
@@ -83,7 +113,7 @@ impl Backup {
                 &**progress,
             )?;
             if hex(checksum(&to, size_bytes, Phase::Check, &**progress)?) != file.crc32c {
-                return Err(BackupError::CopyDamaged { path: to });
+                return Err(BackupError::CopyDamaged { path: to.path });
             }
         }
         Ok(())
@@ -97,24 +127,26 @@ fn check(
     file: &StoredFile,
     progress: &Arc<dyn Progress>,
 ) -> Result<Vec<Damage>, BackupError> {
-    let path = destination.path_of(&file.stored_as);
+    let place = destination.file(&file.stored_as);
     let damaged = |offset, what: String| Damage {
-        file: path.display().to_string(),
+        file: place.path.display().to_string(),
         offset,
         what,
     };
-    let there = match std::fs::metadata(&path) {
-        Ok(there) => there.len(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Ok(vec![damaged(0, "the file is missing".into())]);
-        }
-        Err(error) => return Err(failed("read", &path)(error)),
+    let Some(there) = place.open_if_there()? else {
+        return Ok(vec![damaged(0, "the file is missing".into())]);
     };
+    let there = size_of(&*there).map_err(failed("read", &place.path))?;
     if there < file.size_bytes {
         let what = format!("the file ends here, and had {} bytes", file.size_bytes);
         return Ok(vec![damaged(there, what)]);
     }
-    let crc = hex(checksum(&path, file.size_bytes, Phase::Check, &**progress)?);
+    let crc = hex(checksum(
+        &place,
+        file.size_bytes,
+        Phase::Check,
+        &**progress,
+    )?);
     if crc == file.crc32c {
         return Ok(Vec::new());
     }

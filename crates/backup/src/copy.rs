@@ -1,58 +1,56 @@
 //! Copies one file, and reads it back.
 
-use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 use std::path::Path;
 
 use kew_log::StorageFile;
 
+use crate::directory::Place;
 use crate::error::failed;
 use crate::{BackupError, Phase, Progress};
 
 /// A file is copied in pieces of this size.
 const PIECE_SIZE: usize = 1 << 20;
 
-/// The file's owner alone may read it: the log has the keys of accounts.
-const FILE_MODE: u32 = 0o600;
-
 /// Copies the first bytes of a file into a new file, durably, with zeros up to `restored_bytes`. Returns their
 /// checksum. `name` names the source in errors.
 pub(crate) fn copy(
     from: &dyn StorageFile,
     name: &str,
-    to: &Path,
+    to: &Place<'_>,
     size_bytes: u64,
     padded_bytes: u64,
     progress: &dyn Progress,
 ) -> Result<u32, BackupError> {
-    let file = create(to).map_err(failed("create", to))?;
+    let file = to.create()?;
     let mut crc = 0;
     let read = |piece: &mut [u8], at| from.read_at(piece, at);
     pieces(size_bytes, name, read, |piece, at| {
         crc = crc32c::crc32c_append(crc, piece);
-        file.write_all_at(piece, at).map_err(failed("write", to))?;
+        write_all(&*file, piece, at).map_err(failed("write", &to.path))?;
         note(progress, Phase::Copy, piece)
     })?;
     if padded_bytes > size_bytes {
-        file.set_len(padded_bytes).map_err(failed("extend", to))?;
+        let extended = write_all(&*file, &[0], padded_bytes - 1);
+        extended.map_err(failed("extend", &to.path))?;
     }
-    file.sync_all().map_err(failed("sync", to))?;
+    file.sync_data().map_err(failed("sync", &to.path))?;
     Ok(crc)
 }
 
 /// The checksum of the first bytes of a file, read from its disk if the system allows that.
 pub(crate) fn checksum(
-    path: &Path,
+    place: &Place<'_>,
     size_bytes: u64,
     phase: Phase,
     progress: &dyn Progress,
 ) -> Result<u32, BackupError> {
-    let file = File::open(path).map_err(failed("open", path))?;
-    forget_cached(&file);
+    let file = place.open()?;
+    // So a check reads the disk, and a backup does not push the server's data out of memory.
+    file.forget_cached(0, size_bytes);
     let mut crc = 0;
-    let name = path.display().to_string();
-    let read = |piece: &mut [u8], at| FileExt::read_at(&file, piece, at);
+    let name = place.path.display().to_string();
+    let read = |piece: &mut [u8], at| file.read_at(piece, at);
     pieces(size_bytes, &name, read, |piece, _| {
         crc = crc32c::crc32c_append(crc, piece);
         note(progress, phase, piece)
@@ -95,20 +93,16 @@ fn pieces(
     Ok(())
 }
 
-fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(FILE_MODE)
-        .open(path)
-}
-
-/// Asks the system to forget what it has in memory of a file that was synced. So a check reads the disk, and a
-/// backup does not push the server's data out of memory. Nothing depends on it.
-pub(crate) fn forget_cached(file: &File) {
-    #[cfg(target_os = "linux")]
-    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
-    #[cfg(not(target_os = "linux"))]
-    let _ = file;
+/// Writes all of it, however often a call is interrupted or takes less.
+pub(crate) fn write_all(file: &dyn StorageFile, bytes: &[u8], offset: u64) -> io::Result<()> {
+    let mut written = 0;
+    while written < bytes.len() {
+        match file.write_at(&bytes[written..], offset + written as u64) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => written += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }

@@ -7,12 +7,16 @@
 //! ```
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::sync::Arc;
 
+use kew_log::{FileStorage, Storage};
+
+use crate::copy::write_all;
+use crate::directory::{Directory, Place, names_in, size_of, sync};
 use crate::error::failed;
 use crate::manifest::{Manifest, StoredFile, hex};
 use crate::{BackupError, Progress, View};
@@ -20,7 +24,6 @@ use crate::{BackupError, Progress, View};
 pub(crate) const MANIFEST: &str = "BACKUP";
 const MANIFEST_IN_PREPARATION: &str = "BACKUP.new";
 const LOCK: &str = "kew-backup.lock";
-const PARTITION: &str = "partition-0";
 /// Begins the name of a file that is not complete or not checked.
 const TEMPORARY: &str = "prepare-";
 const LOST_AND_FOUND: &str = "lost+found";
@@ -28,16 +31,17 @@ const LOST_AND_FOUND: &str = "lost+found";
 /// The directory of a backup, locked.
 #[derive(Debug)]
 pub(crate) struct Destination {
-    path: PathBuf,
-    lock: Option<File>,
+    directory: Directory,
+    _lock: Option<File>,
 }
 
 impl Destination {
     /// Opens the backup of a data directory to write to it. Creates the directory if it is missing. Removes
     /// unfinished files.
     pub(crate) fn open(path: &Path, data_dir_id: &str) -> Result<Self, BackupError> {
-        kew_log::create_directory(path).map_err(failed("create", path))?;
-        refuse_other(path)?;
+        let top = FileStorage::open(path).map_err(failed("create", path))?;
+        let top: Arc<dyn Storage> = Arc::new(top);
+        refuse_other(&*top, path)?;
         let lock_path = path.join(LOCK);
         let lock = OpenOptions::new()
             .read(true)
@@ -48,16 +52,27 @@ impl Destination {
             .open(&lock_path)
             .map_err(failed("open", &lock_path))?;
         let lock = locked(lock, File::try_lock, path)?;
+        belong_to(&top, path, data_dir_id)?;
+        let directory = Directory::open(path, top)?;
+        Self::begin(directory, Some(lock))
+    }
+
+    /// The same on a disk that this process alone uses.
+    pub(crate) fn open_on(directory: Directory, data_dir_id: &str) -> Result<Self, BackupError> {
+        let path = &directory.path;
+        refuse_other(&*directory.top, path)?;
+        belong_to(&directory.top, path, data_dir_id)?;
+        Self::begin(directory, None)
+    }
+
+    fn begin(directory: Directory, lock: Option<File>) -> Result<Self, BackupError> {
         let destination = Self {
-            path: path.to_owned(),
-            lock: Some(lock),
+            directory,
+            _lock: lock,
         };
-        destination.belong_to(data_dir_id)?;
-        let partition = path.join(PARTITION);
-        kew_log::create_directory(&partition).map_err(failed("create", &partition))?;
         for name in destination.names()? {
             if name.starts_with(TEMPORARY) {
-                destination.remove(&name)?;
+                destination.file(&name).remove()?;
             }
         }
         Ok(destination)
@@ -73,69 +88,35 @@ impl Destination {
             Err(error) => return Err(failed("open", &lock_path)(error)),
         };
         Ok(Self {
-            path: path.to_owned(),
-            lock,
+            directory: Directory::read_only(path)?,
+            _lock: lock,
         })
     }
 
-    /// Refuses the directory if it belongs to another data directory, also before its first backup is whole.
-    fn belong_to(&self, data_dir_id: &str) -> Result<(), BackupError> {
-        let of_manifest = self.manifest()?.map(|manifest| manifest.data_dir_id);
-        let found = match of_manifest {
-            Some(id) => Some(id),
-            None => self.noted_id()?,
-        };
-        match found {
-            Some(found) if found != data_dir_id => Err(BackupError::OtherSource {
-                path: self.path.clone(),
-                found,
-                given: data_dir_id.to_owned(),
-            }),
-            Some(_) => Ok(()),
-            None => self.note_id(data_dir_id),
+    /// The same on a disk that this process alone uses.
+    pub(crate) fn to_read_on(directory: Directory) -> Self {
+        Self {
+            directory,
+            _lock: None,
         }
-    }
-
-    /// The id in the lock's file. `None` if it has none, or was written in part.
-    fn noted_id(&self) -> Result<Option<String>, BackupError> {
-        let path = self.path.join(LOCK);
-        let text = fs::read_to_string(&path).map_err(failed("read", &path))?;
-        Ok(text.strip_suffix('\n').map(str::to_owned))
-    }
-
-    fn note_id(&self, data_dir_id: &str) -> Result<(), BackupError> {
-        let Some(lock) = &self.lock else {
-            return Ok(());
-        };
-        let path = self.path.join(LOCK);
-        let text = format!("{data_dir_id}\n");
-        let written = lock.set_len(0);
-        let written = written.and_then(|()| lock.write_all_at(text.as_bytes(), 0));
-        let written = written.and_then(|()| lock.sync_all());
-        written.map_err(failed("write", &path))?;
-        self.sync(&self.path)
     }
 
     /// The manifest, if the backup is whole.
     pub(crate) fn manifest(&self) -> Result<Option<Manifest>, BackupError> {
-        let path = self.path.join(MANIFEST);
-        match fs::read(&path) {
-            Ok(json) => Manifest::from_json(&json, &path).map(Some),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(failed("read", &path)(error)),
-        }
+        manifest_in(&self.directory.beside(MANIFEST))
     }
 
     /// Replaces the manifest in one step: from then on this is the backup.
     pub(crate) fn replace_manifest(&self, manifest: &Manifest) -> Result<(), BackupError> {
-        let temporary = self.path.join(MANIFEST_IN_PREPARATION);
-        let path = self.path.join(MANIFEST);
-        write_durably(&temporary, &manifest.to_json()).map_err(failed("write", &temporary))?;
-        fs::rename(&temporary, &path).map_err(failed("create", &path))?;
-        self.sync(&self.path)
-            .map_err(|error| BackupError::NotSynced {
-                source: Box::new(error),
-            })
+        let temporary = self.directory.beside(MANIFEST_IN_PREPARATION);
+        let file = temporary.create()?;
+        let written = write_all(&*file, &manifest.to_json(), 0);
+        let written = written.and_then(|()| file.sync_data());
+        written.map_err(failed("write", &temporary.path))?;
+        temporary.rename_to(&self.directory.beside(MANIFEST))?;
+        sync(&*self.directory.top, self.path()).map_err(|error| BackupError::NotSynced {
+            source: Box::new(error),
+        })
     }
 
     /// Removes the files that the backup does not have.
@@ -144,7 +125,7 @@ impl Destination {
         let kept: BTreeSet<&str> = kept.collect();
         for name in self.names()? {
             if StoredName::parse(&name).is_some() && !kept.contains(name.as_str()) {
-                self.remove(&name)?;
+                self.file(&name).remove()?;
             }
         }
         Ok(())
@@ -163,9 +144,9 @@ impl Destination {
                 (found.name, found.identity, found.size_bytes) == (name, identity, size_bytes)
             });
             let Some(found) = found else { continue };
-            let path = self.path_of(&stored_as);
-            let there = fs::metadata(&path).map_err(failed("read", &path))?;
-            if there.len() == size_bytes {
+            let place = self.file(&stored_as);
+            let there = size_of(&*place.open()?).map_err(failed("read", &place.path))?;
+            if there == size_bytes {
                 let crc = found.crc;
                 return Ok(Some((stored_as, crc)));
             }
@@ -173,49 +154,83 @@ impl Destination {
         Ok(None)
     }
 
-    /// Where a file is written until it is complete and checked.
-    pub(crate) fn temporary(&self, name: &str) -> PathBuf {
-        self.path_of(&format!("{TEMPORARY}{name}"))
+    /// The name under which a file is written until it is complete and checked.
+    pub(crate) fn temporary(name: &str) -> String {
+        format!("{TEMPORARY}{name}")
     }
 
     /// Gives a file that is complete and checked its final name.
-    pub(crate) fn keep(&self, temporary: &Path, file: &StoredFile) -> Result<(), BackupError> {
-        let path = self.path_of(&file.stored_as);
-        fs::rename(temporary, &path).map_err(failed("create", &path))?;
-        self.sync(&self.path.join(PARTITION))
+    pub(crate) fn keep(&self, temporary: &Place<'_>, file: &StoredFile) -> Result<(), BackupError> {
+        temporary.rename_to(&self.file(&file.stored_as))?;
+        sync(&*self.directory.files, &self.directory.partition())
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        &self.directory.path
     }
 
-    pub(crate) fn path_of(&self, stored_as: &str) -> PathBuf {
-        self.path.join(PARTITION).join(stored_as)
+    /// A file of the log, under the name that it has in the backup.
+    pub(crate) fn file<'a>(&'a self, stored_as: &'a str) -> Place<'a> {
+        self.directory.file(stored_as)
     }
 
     /// The files of a manifest as the log's directory.
     pub(crate) fn view(&self, files: &[StoredFile], progress: &Arc<dyn Progress>) -> View {
         let mut view = View::new(progress);
         for file in files {
-            view.add(file, self.path_of(&file.stored_as));
+            view.add(file, &self.file(&file.stored_as));
         }
         view
     }
 
     fn names(&self) -> Result<Vec<String>, BackupError> {
-        names_in(&self.path.join(PARTITION))
+        names_in(&*self.directory.files, &self.directory.partition())
     }
+}
 
-    fn remove(&self, name: &str) -> Result<(), BackupError> {
-        let path = self.path_of(name);
-        fs::remove_file(&path).map_err(failed("remove", &path))
+/// Refuses the directory if it belongs to another data directory, also before its first backup is whole.
+fn belong_to(top: &Arc<dyn Storage>, path: &Path, data_dir_id: &str) -> Result<(), BackupError> {
+    let of_manifest = manifest_in(&Place::new(top, MANIFEST, path))?;
+    let lock = Place::new(top, LOCK, path);
+    let found = match of_manifest {
+        Some(manifest) => Some(manifest.data_dir_id),
+        None => noted_id(&lock)?,
+    };
+    match found {
+        Some(found) if found != data_dir_id => Err(BackupError::OtherSource {
+            path: path.to_owned(),
+            found,
+            given: data_dir_id.to_owned(),
+        }),
+        Some(_) => Ok(()),
+        None => {
+            note_id(&lock, data_dir_id)?;
+            sync(&**top, path)
+        }
     }
+}
 
-    fn sync(&self, directory: &Path) -> Result<(), BackupError> {
-        File::open(directory)
-            .and_then(|directory| directory.sync_all())
-            .map_err(failed("sync", directory))
-    }
+/// The id in the lock's file. `None` if it has none, or was written in part.
+fn noted_id(lock: &Place<'_>) -> Result<Option<String>, BackupError> {
+    let text = lock.read()?.and_then(|bytes| String::from_utf8(bytes).ok());
+    let line = text.as_deref().and_then(|text| text.split_once('\n'));
+    Ok(line.map(|(id, _)| id.to_owned()))
+}
+
+fn note_id(lock: &Place<'_>, data_dir_id: &str) -> Result<(), BackupError> {
+    let file = match lock.open_if_there()? {
+        Some(file) => file,
+        None => lock.create()?,
+    };
+    let written = write_all(&*file, format!("{data_dir_id}\n").as_bytes(), 0);
+    let written = written.and_then(|()| file.sync_data());
+    written.map_err(failed("write", &lock.path))
+}
+
+fn manifest_in(place: &Place<'_>) -> Result<Option<Manifest>, BackupError> {
+    let json = place.read()?;
+    json.map(|json| Manifest::from_json(&json, &place.path))
+        .transpose()
 }
 
 /// The name of a stored file, which tells its content.
@@ -250,8 +265,8 @@ impl<'a> StoredName<'a> {
 }
 
 /// A directory that is not empty and was not made by a backup is left alone.
-fn refuse_other(path: &Path) -> Result<(), BackupError> {
-    let names = names_in(path)?;
+fn refuse_other(top: &dyn Storage, path: &Path) -> Result<(), BackupError> {
+    let names = names_in(top, path)?;
     let entry = names.iter().find(|name| *name != LOST_AND_FOUND);
     match entry {
         Some(entry) if !names.iter().any(|name| name == LOCK) => Err(BackupError::NotABackup {
@@ -260,16 +275,6 @@ fn refuse_other(path: &Path) -> Result<(), BackupError> {
         }),
         _ => Ok(()),
     }
-}
-
-fn names_in(directory: &Path) -> Result<Vec<String>, BackupError> {
-    let mut names = Vec::new();
-    for entry in fs::read_dir(directory).map_err(failed("list", directory))? {
-        let entry = entry.map_err(failed("list", directory))?;
-        names.push(entry.file_name().to_string_lossy().into_owned());
-    }
-    names.sort_unstable();
-    Ok(names)
 }
 
 fn locked(
@@ -284,17 +289,6 @@ fn locked(
         }),
         Err(TryLockError::Error(error)) => Err(failed("lock", path)(error)),
     }
-}
-
-fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
 }
 
 #[cfg(test)]

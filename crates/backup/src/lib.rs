@@ -16,6 +16,7 @@
 mod backup;
 mod copy;
 mod destination;
+mod directory;
 mod error;
 mod manifest;
 mod pages;
@@ -23,9 +24,10 @@ mod take;
 mod view;
 
 pub use backup::{Backup, stated_size_bytes};
+pub use directory::Directory;
 pub use error::{BackupError, BoxError};
 pub use manifest::{Manifest, StoredFile};
-pub use take::{Source, Taken, take};
+pub use take::{Source, Taken, take, take_on};
 pub use view::View;
 
 /// What is being done with the bytes that are reported as done.

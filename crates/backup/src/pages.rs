@@ -1,8 +1,6 @@
 //! Files of pages. A page lies in two files, so a backup has both whole although one of them is damaged.
 
-use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,7 +8,7 @@ use kew_log::{
     PageFileDamage, ReadManifest, Storage, StorageFile, check_pages, identity, mend_pages,
 };
 
-use crate::copy::{checksum, copy};
+use crate::copy::{checksum, copy, write_all};
 use crate::destination::{Destination, stored_name};
 use crate::error::failed;
 use crate::manifest::StoredFile;
@@ -40,7 +38,8 @@ pub(crate) fn copy_whole(
     progress: &Arc<dyn Progress>,
 ) -> Result<(StoredFile, Option<PageFileDamage>), BackupError> {
     let (name, size_bytes) = (&planned.name, planned.size_bytes);
-    let temporary = destination.temporary(name);
+    let temporary = Destination::temporary(name);
+    let temporary = destination.file(&temporary);
     let from = Readable::open(source, name)?;
     // What the file does not have are zeros, which are no page.
     let there_bytes = from.size_bytes.min(size_bytes);
@@ -54,23 +53,26 @@ pub(crate) fn copy_whole(
     );
     let copied = copied.map_err(BackupError::of_short_source)?;
     if checksum(&temporary, there_bytes, Phase::Check, &**progress)? != copied {
-        return Err(BackupError::CopyDamaged { path: temporary });
+        return Err(BackupError::CopyDamaged {
+            path: temporary.path,
+        });
     }
     let stored = |crc| planned.stored(stored_name(name, planned.identity, size_bytes, crc), crc);
     let mut view = View::new(progress);
-    view.add(&stored(copied), temporary.clone());
-    let to = OpenOptions::new().write(true).open(&temporary);
-    let to = to.map_err(failed("open", &temporary))?;
-    let mut write = |offset: u64, bytes: &[u8]| to.write_all_at(bytes, offset);
+    view.add(&stored(copied), &temporary);
+    let to = temporary.open()?;
+    let mut write = |offset: u64, bytes: &[u8]| write_all(&*to, bytes, offset);
     let mended = mend_pages(source, &view, snapshot, name, &mut write);
     let mended = mended.map_err(BackupError::of_source)?;
     let mut file = stored(copied);
     if mended.is_some() {
-        to.sync_all().map_err(failed("sync", &temporary))?;
+        to.sync_data().map_err(failed("sync", &temporary.path))?;
         let crc = checksum(&temporary, size_bytes, Phase::Check, &**progress)?;
         let left = check_pages(&view, snapshot, name).map_err(BackupError::of_source)?;
         if left.is_some() {
-            return Err(BackupError::CopyDamaged { path: temporary });
+            return Err(BackupError::CopyDamaged {
+                path: temporary.path,
+            });
         }
         file = stored(crc);
     }

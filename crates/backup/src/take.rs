@@ -11,7 +11,7 @@ use kew_log::{
 use crate::copy::{checksum, copy};
 use crate::destination::{Destination, stored_name};
 use crate::manifest::{FORMAT, Manifest, StoredFile, hex};
-use crate::{BackupError, Phase, Progress, View, pages};
+use crate::{BackupError, Directory, Phase, Progress, View, pages};
 
 /// What to back up.
 pub struct Source<'a> {
@@ -70,6 +70,24 @@ pub fn take(
     progress: &Arc<dyn Progress>,
 ) -> Result<Taken, BackupError> {
     let destination = Destination::open(to, source.data_dir_id)?;
+    take_into(source, &destination, progress)
+}
+
+/// The same on a disk that this process alone uses.
+pub fn take_on(
+    source: &Source<'_>,
+    to: Directory,
+    progress: &Arc<dyn Progress>,
+) -> Result<Taken, BackupError> {
+    let destination = Destination::open_on(to, source.data_dir_id)?;
+    take_into(source, &destination, progress)
+}
+
+fn take_into(
+    source: &Source<'_>,
+    destination: &Destination,
+    progress: &Arc<dyn Progress>,
+) -> Result<Taken, BackupError> {
     let mut taken = Taken {
         manifest: Manifest {
             format: FORMAT,
@@ -95,7 +113,7 @@ pub fn take(
             snapshot = Some(pages_of(&view, position).map_err(BackupError::of_source)?);
         }
         let of_pages = snapshot.as_ref().filter(|_| planned.is_pages());
-        let file = match find_sound(&destination, &planned, of_pages, progress)? {
+        let file = match find_sound(destination, &planned, of_pages, progress)? {
             Some(file) => {
                 taken.reused_bytes += planned.size_bytes;
                 file
@@ -105,12 +123,12 @@ pub fn take(
                 let (file, mended) = match of_pages {
                     Some(of_pages) => pages::copy_whole(
                         source.storage,
-                        &destination,
+                        destination,
                         &planned,
                         of_pages,
                         progress,
                     )?,
-                    None => (copy_one(source, &destination, &planned, progress)?, None),
+                    None => (copy_one(source, destination, &planned, progress)?, None),
                 };
                 taken.mended.extend(mended);
                 file
@@ -201,8 +219,8 @@ fn find_sound(
     let Some((stored_as, crc)) = found else {
         return Ok(None);
     };
-    let path = destination.path_of(&stored_as);
-    if checksum(&path, size_bytes, Phase::Reuse, &**progress)? != crc {
+    let place = destination.file(&stored_as);
+    if checksum(&place, size_bytes, Phase::Reuse, &**progress)? != crc {
         return Ok(None);
     }
     let file = planned.stored(stored_as, crc);
@@ -221,7 +239,8 @@ fn copy_one(
     progress: &Arc<dyn Progress>,
 ) -> Result<StoredFile, BackupError> {
     let name = &planned.name;
-    let temporary = destination.temporary(name);
+    let temporary = Destination::temporary(name);
+    let temporary = destination.file(&temporary);
     let from = source.storage.open(name);
     let from = from.map_err(crate::error::failed("open", Path::new(name)))?;
     let size_bytes = planned.size_bytes;
@@ -230,11 +249,13 @@ fn copy_one(
     let stored_as = stored_name(name, planned.identity, size_bytes, crc);
     let file = planned.stored(stored_as, crc);
     if checksum(&temporary, size_bytes, Phase::Check, &**progress)? != crc {
-        return Err(BackupError::CopyDamaged { path: temporary });
+        return Err(BackupError::CopyDamaged {
+            path: temporary.path,
+        });
     }
     // The copy has the bytes of the source, so what is wrong with it is wrong there.
     let mut view = View::new(progress);
-    view.add(&file, temporary.clone());
+    view.add(&file, &temporary);
     let found = identity(&view, name).map_err(BackupError::of_source)?;
     let damage = check_file(&view, name, planned.end).map_err(BackupError::of_source)?;
     if let Some(damage) = damage.into_iter().next() {

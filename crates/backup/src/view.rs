@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use kew_log::{Storage, StorageFile};
 
+use crate::directory::Place;
 use crate::manifest::StoredFile;
 use crate::{Phase, Progress};
 
@@ -21,13 +19,14 @@ pub struct View {
 
 impl fmt::Debug for View {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("View").field(&self.files).finish()
+        let names = self.files.keys();
+        f.debug_list().entries(names).finish()
     }
 }
 
-#[derive(Debug)]
 struct Viewed {
-    path: PathBuf,
+    storage: Arc<dyn Storage>,
+    stored_as: String,
     stored_bytes: u64,
     size_bytes: u64,
 }
@@ -41,9 +40,10 @@ impl View {
         }
     }
 
-    pub(crate) fn add(&mut self, file: &StoredFile, path: PathBuf) {
+    pub(crate) fn add(&mut self, file: &StoredFile, place: &Place<'_>) {
         let viewed = Viewed {
-            path,
+            storage: Arc::clone(place.storage),
+            stored_as: place.name.to_owned(),
             stored_bytes: file.size_bytes,
             size_bytes: file.restored_size_bytes,
         };
@@ -59,7 +59,7 @@ impl Storage for View {
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         let viewed = self.files.get(name).ok_or(io::ErrorKind::NotFound)?;
         Ok(Arc::new(Padded {
-            file: File::open(&viewed.path)?,
+            file: viewed.storage.open(&viewed.stored_as)?,
             stored_bytes: viewed.stored_bytes,
             size_bytes: viewed.size_bytes,
             progress: Arc::clone(&self.progress),
@@ -89,7 +89,7 @@ impl Storage for View {
 
 /// A stored file, with the zeros that follow it when it is restored.
 struct Padded {
-    file: File,
+    file: Arc<dyn StorageFile>,
     stored_bytes: u64,
     size_bytes: u64,
     progress: Arc<dyn Progress>,
@@ -103,7 +103,7 @@ impl StorageFile for Padded {
         let stored = count.min(left(self.stored_bytes));
         let read = match stored {
             0 => 0,
-            stored => FileExt::read_at(&self.file, &mut buffer[..stored], offset)?,
+            stored => self.file.read_at(&mut buffer[..stored], offset)?,
         };
         match read {
             // The zeros. A file that ends too early reads as zeros too, which are no records.

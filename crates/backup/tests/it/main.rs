@@ -4,6 +4,7 @@
     reason = "a test that cannot continue has failed, and helpers are not marked as tests"
 )]
 
+mod faults;
 mod pages;
 
 use std::fs;

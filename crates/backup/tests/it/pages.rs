@@ -2,22 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use kew_backup::{BackupError, Taken};
 use kew_log::{
-    BoxError, FileStorage, LogOptions, LogPosition, OpenError, PageContent, PageNumber,
-    PlannedSnapshot, ReadManifest, Replay, SegmentLog, SnapshotContent, check_pages, pages_of,
-    replay,
+    BatchBuilder, BoxError, FileStorage, LogOptions, LogPosition, Need, OpenError, PageContent,
+    PageNumber, PlannedSnapshot, ReadManifest, Replay, SegmentLog, SnapshotContent, Storage,
+    check_pages, pages_of, replay,
 };
 
 use crate::{Place, flip};
 
 /// A state of some words, each on a page.
 #[derive(Clone, Default)]
-struct Words {
-    words: Vec<String>,
+pub(crate) struct Words {
+    pub(crate) words: Vec<String>,
     pages: Arc<Mutex<BTreeMap<usize, PageNumber>>>,
 }
 
@@ -61,19 +62,23 @@ impl Replay for Words {
     }
 
     fn event(&mut self, _: LogPosition, event: &[u8]) -> Result<(), BoxError> {
-        Err(format!("{event:?} is behind the snapshot").into())
+        self.words.push(String::from_utf8(event.to_vec())?);
+        Ok(())
     }
 }
 
 /// A log that is open, and its state.
-struct Source {
+pub(crate) struct Log {
     log: SegmentLog,
-    words: Words,
+    pub(crate) words: Words,
 }
 
-impl Source {
+impl Log {
     fn new(place: &Place) -> Self {
-        let storage = FileStorage::open(place.source()).unwrap();
+        Self::on(Arc::new(FileStorage::open(place.source()).unwrap()))
+    }
+
+    pub(crate) fn on(storage: Arc<dyn Storage>) -> Self {
         let options = LogOptions {
             segment_size_first_bytes: 64 << 10,
             segment_size_max_bytes: 64 << 10,
@@ -84,17 +89,39 @@ impl Source {
             ..LogOptions::default()
         };
         let mut words = Words::default();
-        let (log, _) = SegmentLog::open(Arc::new(storage), options, 1, &mut words).unwrap();
+        let (log, _) = SegmentLog::open(storage, options, 1, &mut words).unwrap();
         Self { log, words }
+    }
+
+    /// Appends a word as an event, with a body.
+    pub(crate) fn send(&mut self, word: &str) {
+        self.jobs();
+        let reservation = self.log.reserve(Need::grow(0)).unwrap();
+        let mut batch = BatchBuilder::at(reservation.position);
+        batch.push_body(&[7; 15_000]);
+        batch.push_event(word.as_bytes());
+        self.log.append(reservation, batch).unwrap();
+        self.log.run_commit().unwrap();
+        self.words.words.push(word.to_owned());
     }
 
     /// Writes a snapshot with new words.
     fn snapshot(&mut self, new: &[&str]) {
+        let nothing = self.log.end()..self.log.end();
+        self.snapshot_of(new, &nothing);
+    }
+
+    /// The same. All bodies are still needed.
+    pub(crate) fn snapshot_with_all(&mut self, new: &[&str]) {
+        let all = LogPosition::new(0)..self.log.end();
+        self.snapshot_of(new, &all);
+    }
+
+    fn snapshot_of(&mut self, new: &[&str], live: &Range<LogPosition>) {
         self.words.words.extend(new.iter().map(|it| it.repeat(99)));
         self.log.beat(0);
         self.jobs();
-        let nothing = self.log.end()..self.log.end();
-        self.log.snapshot(self.words.clone(), &nothing).unwrap();
+        self.log.snapshot(self.words.clone(), live).unwrap();
         self.jobs();
     }
 
@@ -106,8 +133,8 @@ impl Source {
 }
 
 /// A source with two snapshots, of which the newer one has written one of four pages.
-fn written(place: &Place) -> Source {
-    let mut source = Source::new(place);
+fn written(place: &Place) -> Log {
+    let mut source = Log::new(place);
     source.snapshot(&["one", "two", "three"]);
     source.snapshot(&["four"]);
     source
@@ -130,7 +157,7 @@ fn page_files(directory: &Path) -> Vec<PathBuf> {
 }
 
 /// Both files of the backup have all pages, and what is restored of them is what was written.
-fn check_whole(place: &Place, source: &Source) {
+fn check_whole(place: &Place, source: &Log) {
     let backup = place.open().unwrap();
     let snapshot = newest(place);
     let mut count = 0;
