@@ -16,7 +16,7 @@ use kew_log::{FaultyStorage, LogOptions, verify};
 
 use crate::damaged::{Bench, Sizes};
 
-fn options() -> PartitionOptions {
+pub(crate) fn options() -> PartitionOptions {
     let sizes = Sizes {
         segment_kib: 32,
         batch_kib: 16,
@@ -404,7 +404,7 @@ const FILES: [(&str, &[u8]); 7] = golden![
 ];
 
 /// The files, with the snapshot or without it.
-fn golden(is_whole_log: bool) -> FaultyStorage {
+pub(crate) fn golden(is_whole_log: bool) -> FaultyStorage {
     let storage = FaultyStorage::new();
     for (name, content) in FILES {
         if !(is_whole_log && name.starts_with("snapshot")) {

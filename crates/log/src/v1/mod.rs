@@ -85,7 +85,7 @@ impl FirstFormatLog {
         self.end
     }
 
-    /// Reads a body. Fails if no segment has it, or if there is no file descriptor.
+    /// Reads a body. Fails if no segment has it, or if a read fails that says nothing about what is stored there.
     pub fn body(&self, location: BodyLocation) -> Result<FirstFormatBody, OpenError> {
         let after = self
             .chain
@@ -99,7 +99,7 @@ impl FirstFormatLog {
         };
         match read_body(segment, location) {
             // The version that wrote it did not need it for a start either.
-            Err(failure) if !failure.is_no_descriptor() => {
+            Err(failure) if failure.is_bad_sector() => {
                 let size_bytes = memory_size(u64::from(location.length));
                 Ok(FirstFormatBody::Damaged(vec![0; size_bytes].into()))
             }
