@@ -67,6 +67,8 @@ impl Measured {
             let replies = &mut self.replies;
             let end = self.partition.turn(now, &mut commands, replies);
             self.note(began);
+            // Nobody waits for these.
+            drop(self.partition.take_wakes());
             drop(self.partition.take_waste());
             self.jobs()?;
             if end == TurnEnd::Done {
