@@ -252,7 +252,7 @@ fn rot_of_an_old_directory_is_refused_or_changes_nothing() {
             match rotten.migrate(&new) {
                 Ok(migrated) => {
                     let contents = rotten.contents(&new);
-                    // A damaged end of the log is what a power cut leaves of a batch that was never acknowledged.
+                    // The old format cannot tell a damaged last batch from one that a power cut has cut off.
                     let is_at_end = places.iter().any(|(file, _, _)| *file == shorter.0);
                     if is_at_end && contents != expected && contents == shorter.1 {
                         ended_early += 1;
