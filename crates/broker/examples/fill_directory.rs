@@ -1,11 +1,10 @@
-//! Fills the data directory of a server that has stopped, many times as fast as clients could:
+//! Makes a data directory and fills it, many times as fast as clients could. A server can be started on it then:
 //!
 //! - `fill_directory DIR messages COUNT`: messages of 64 bytes in the queue `bench` of Queue Storage's development account.
 //! - `fill_directory DIR ids COUNT`: ids that a queue `bench` of Service Bus remembers for a day, evenly from a day ago
 //!   until now. The messages are gone.
 //!
-//! The server must have made the directory (`kew serve`). It prints how long that took and how much memory this process
-//! has, which has the same limits as a server.
+//! It prints how long that took and how much memory this process has, which has the same limits as a server.
 
 #![expect(clippy::print_stdout, reason = "it exists for its output")]
 
@@ -23,7 +22,7 @@ use kew_engine::{
     BodyEncoding, Command, EntityName, Outcome, SequenceNumber, Service, Timestamp,
     VisibilityTimeout,
 };
-use kew_log::{DataDir, FileStorage};
+use kew_log::DataDir;
 use mimalloc::MiMalloc;
 
 use self::measured::{AT_ONCE, Failure, Measured};
@@ -41,8 +40,12 @@ fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args().skip(1);
     let mut next = || arguments.next().ok_or("DIR messages|ids COUNT");
     let (directory, what, count) = (next()?, next()?, next()?.parse()?);
-    let path = DataDir::log_path(Path::new(&directory));
-    let storage = Arc::new(FileStorage::open(path)?);
+    // Locked until the end. One that is there may have a clock that is later than the first id.
+    if Path::new(&directory).exists() {
+        return Err(format!("{directory} is there already").into());
+    }
+    let data_dir = DataDir::open(&directory)?;
+    let storage = Arc::new(data_dir.storage()?);
     let until = wall()?;
     let from = match what.as_str() {
         "messages" => until,
@@ -58,7 +61,11 @@ fn main() -> Result<(), Failure> {
             "ids" => remember(m, count, from)?,
             _ => send_all(m, count)?,
         }
-        println!("{count} {what} in {:?}", began.elapsed());
+        println!(
+            "{count} {what} in {:?}, the last at {}",
+            began.elapsed(),
+            m.now
+        );
         println!("{}", memory()?);
         Ok(())
     })
