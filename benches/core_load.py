@@ -70,7 +70,10 @@ class Load:
         """Cycles, until there were so many at least; returns how many there were."""
         done = 0
         while done < cycles:
-            done += self.cycle(CHURN_SECONDS, self.CONCURRENCY).count
+            more = self.cycle(CHURN_SECONDS, self.CONCURRENCY).count
+            if more == 0:
+                raise SystemExit(f"{self.kew.place.name}: no cycle ended within {CHURN_SECONDS} s")
+            done += more
         return done
 
     def under_load(self, command, seconds):
