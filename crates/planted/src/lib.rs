@@ -41,6 +41,8 @@ pub enum Seam {
     Share,
     /// In the simulation, a file of the disk under its name.
     File,
+    /// In the simulation, a file that a scrub looks for and that is not there: its name, and what is opened instead.
+    Gone,
     /// In the simulation, the disk and the name that a file was just given by renaming it.
     Renamed,
     /// In the simulation, whether the disk makes names durable when it is told to.

@@ -93,11 +93,19 @@ pub enum Rare {
     PassedWhileWaiting,
     /// A run was read back, so that its page is written again.
     RunWarmed,
+    /// A pass of the scrub ended.
+    ScrubPassEnded,
+    /// The scrub found damage, and there was some.
+    ScrubFoundDamage,
+    /// A read of the scrub failed, or the process died in it.
+    ReadOfScrubFailed,
+    /// A file was removed while the scrub read it, or before.
+    RemovedWhileScrubbed,
 }
 
 impl Rare {
     /// Every one of them.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 49] = [
         Self::TornTailCut,
         Self::TailCopied,
         Self::RollTakenBack,
@@ -143,6 +151,10 @@ impl Rare {
         Self::ReadFailed,
         Self::PassedWhileWaiting,
         Self::RunWarmed,
+        Self::ScrubPassEnded,
+        Self::ScrubFoundDamage,
+        Self::ReadOfScrubFailed,
+        Self::RemovedWhileScrubbed,
     ];
 
     const fn index(self) -> usize {

@@ -18,6 +18,9 @@ use kew_planted::{Seam, alter, is_any_planted};
 /// A file that the disk opens, under its name.
 pub(crate) type Opened = (String, Arc<dyn StorageFile>);
 
+/// The name of a file that a scrub looks for and that is not there, and what is opened instead.
+pub(crate) type Gone = (String, Option<Arc<dyn StorageFile>>);
+
 /// The disk, and the new name of a file that was renamed there.
 pub(crate) type Renamed = (FaultyStorage, String);
 
@@ -138,6 +141,9 @@ impl Replay for Whole {
 pub(crate) struct Disk {
     disk: FaultyStorage,
     is_unreadable: AtomicBool,
+    is_scrubbing: AtomicBool,
+    /// The scrub has looked for a file that is not there.
+    has_missed: AtomicBool,
 }
 
 impl Disk {
@@ -145,12 +151,32 @@ impl Disk {
         Self {
             disk: disk.clone(),
             is_unreadable: AtomicBool::new(false),
+            is_scrubbing: AtomicBool::new(false),
+            has_missed: AtomicBool::new(false),
         }
     }
 
     /// Whether no file can be opened from now on.
     pub(crate) fn set_unreadable(&self, is_unreadable: bool) {
         self.is_unreadable.store(is_unreadable, Ordering::Relaxed);
+    }
+
+    /// Whether it is the scrub that reads from now on. Returns whether it has looked for a file that is not there
+    /// since the last call.
+    pub(crate) fn set_scrubbing(&self, is_scrubbing: bool) -> bool {
+        self.is_scrubbing.store(is_scrubbing, Ordering::Relaxed);
+        self.has_missed.swap(false, Ordering::Relaxed)
+    }
+
+    /// What a scrub opens instead of a file that is not there: nothing, without a planted bug.
+    fn instead(&self, name: &str, error: io::Error) -> io::Result<Arc<dyn StorageFile>> {
+        let is_gone = error.kind() == io::ErrorKind::NotFound;
+        if !is_gone || !self.is_scrubbing.load(Ordering::Relaxed) {
+            return Err(error);
+        }
+        self.has_missed.store(true, Ordering::Relaxed);
+        let (_, file) = altered::<Gone>(Seam::Gone, (name.to_owned(), None));
+        file.ok_or(error)
     }
 
     /// What is on it, without the seams.
@@ -169,7 +195,8 @@ impl Storage for Disk {
         if self.is_unreadable.load(Ordering::Relaxed) {
             return Err(io::Error::other("the disk fails"));
         }
-        let file = self.disk.open(name)?;
+        let opened = self.disk.open(name);
+        let file = opened.or_else(|error| self.instead(name, error))?;
         Ok(altered::<Opened>(Seam::File, (name.to_owned(), file)).1)
     }
 

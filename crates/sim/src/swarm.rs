@@ -39,6 +39,10 @@ pub(crate) struct Swarm {
     pub(crate) run_length: RunLength,
     /// How many due events of a bus queue a command on it carries out first.
     pub(crate) due_budget: u32,
+    /// How often the scrub reads a piece, per mille of steps. There is none at 0, nor if the log is replicated.
+    pub(crate) scrub_per_mille: u32,
+    /// How long after the beginning of a pass the next one begins.
+    pub(crate) scrub_interval_ms: u64,
     /// How often records of messages are taken out of memory, per mille of turns.
     pub(crate) cold_per_mille: u32,
     /// How many records may stay in memory, if that is limited.
@@ -102,6 +106,7 @@ impl Swarm {
         let mut r = Stream::new(seed, "swarm");
         let mut sources = Stream::new(seed, "sources swarm");
         let mut gathering = Stream::new(seed, "gathering");
+        let mut scrub = Stream::new(seed, "scrub swarm");
         let clients = [1, 3, 8, 12, 40][r.index(5)];
         Self {
             clients,
@@ -133,6 +138,8 @@ impl Swarm {
             },
             run_length: draw_run_length(seed),
             due_budget: [8, DUE_BUDGET, DUE_BUDGET][Stream::new(seed, "due budget").index(3)],
+            scrub_per_mille: [0, 20, 150][scrub.index(3)],
+            scrub_interval_ms: [0, 100, 5_000][scrub.index(3)],
             cold_per_mille: [0, 20, 300, 1000][Stream::new(seed, "cold swarm").index(4)],
             resident_records_max: [None, Some(0), Some(4), Some(64)]
                 [Stream::new(seed, "resident swarm").index(4)],
@@ -163,6 +170,7 @@ impl Swarm {
         Self {
             faults: self.faults.clone().of_members(&mut r),
             model: Some(ModelSwarm::draw(&mut r)),
+            scrub_per_mille: 0,
             ..self
         }
     }
@@ -245,8 +253,9 @@ impl Swarm {
             ),
             memory_slack_bytes: self.memory_slack_bytes,
             far_ms: self.far_ms,
-            // Suites of the disk carry it out.
-            scrub_bytes_per_second: 0,
+            // The world is the driver, and has a rate of its own.
+            scrub_bytes_per_second: u64::from(self.scrub_per_mille),
+            scrub_interval_ms: self.scrub_interval_ms,
             format: Arc::new(Numbered),
         }
     }

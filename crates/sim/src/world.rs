@@ -9,6 +9,7 @@ mod life;
 mod members;
 mod recovery;
 mod report;
+mod scrub;
 mod strikes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,6 +38,7 @@ use life::Life;
 pub use members::MUST_OCCUR_WITH_MEMBERS;
 use members::Members;
 pub use report::{Moment, Report, Watch};
+use scrub::Flipped;
 
 /// Runs one seed: at least `operations` under faults, then until everything is drained.
 pub fn run(seed: u64, operations: u64, keep_trace: bool) -> Report {
@@ -92,6 +94,7 @@ pub(crate) struct World {
     disk: Stream,
     cold: Stream,
     cold_rot: Stream,
+    scrub: Stream,
     faults: Faults,
     workload: Workload,
     storage: Arc<FaultyStorage>,
@@ -109,6 +112,8 @@ pub(crate) struct World {
     slow_until: u64,
     /// Snapshots that were damaged on purpose.
     damaged_snapshots: Vec<String>,
+    /// Every byte that was damaged, in snapshots and in pages.
+    flipped: Vec<Flipped>,
     /// Pairs of page files with damage, and the number of the file that has it.
     damaged_pages: BTreeMap<u64, u64>,
     /// The process that acts.
@@ -173,6 +178,7 @@ impl World {
             disk: Stream::new(seed, "disk"),
             cold: Stream::new(seed, "cold"),
             cold_rot: Stream::new(seed, "cold rot"),
+            scrub: Stream::new(seed, "scrub"),
             faults: Faults::new(seed, swarm.faults.clone()),
             workload: Workload::new(seed),
             storage,
@@ -183,6 +189,7 @@ impl World {
             is_full: false,
             slow_until: 0,
             damaged_snapshots: Vec::new(),
+            flipped: Vec::new(),
             damaged_pages: BTreeMap::new(),
             reading,
             history: BTreeMap::new(),
@@ -240,6 +247,10 @@ impl World {
     /// A process does something, or is asked for something.
     fn act(&mut self) -> Result<(), Violation> {
         let is_slow = self.report.steps < self.slow_until;
+        let scrubs = !is_slow && self.scrub.happens(self.swarm.scrub_per_mille);
+        if scrubs && self.scrub_piece()? {
+            return Ok(());
+        }
         let has_job = self.life.has_job() && !is_slow;
         if has_job && self.schedule.happens(self.swarm.disk_speed_per_mille) {
             return self.carry_out_job();

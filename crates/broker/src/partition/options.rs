@@ -43,6 +43,9 @@ pub struct PartitionOptions {
     pub far_ms: u64,
     /// How many bytes a second are read to find damage; 0 for none. The driver keeps the rate.
     pub scrub_bytes_per_second: u64,
+    /// How long after the beginning of a pass of the scrub the next one begins, unless the pass takes longer. The
+    /// first one begins with the partition.
+    pub scrub_interval_ms: u64,
     /// How decisions read the messages that rules of subscriptions look at. A front end gives its own.
     pub format: Arc<dyn Format>,
 }
@@ -100,6 +103,7 @@ impl Default for PartitionOptions {
             memory_slack_bytes: 1 << 20,
             far_ms: 60 * 60 * 1000,
             scrub_bytes_per_second: 8 << 20,
+            scrub_interval_ms: 24 * 3600 * 1000,
             format: Arc::new(NoFormat),
         }
     }

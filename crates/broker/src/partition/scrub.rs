@@ -26,10 +26,6 @@ use self::search::HolderSearch;
 use super::loads::Asker;
 use super::{Partition, to_log};
 
-/// How long after the beginning of a pass the next one begins, unless the pass takes longer. The first one begins
-/// with the partition.
-const PASS_INTERVAL_MS: u64 = 24 * 3600 * 1000;
-
 /// How many damaged places, and how many damaged messages, are listed. All are counted.
 const LISTED_MAX: usize = 1000;
 
@@ -308,7 +304,7 @@ impl<T> Partition<T> {
         let cursor = match self.scrub.cursor {
             Some(cursor) => cursor,
             None if self.scrub.next_pass_at.has_passed(self.now.boot) => {
-                self.scrub.next_pass_at = self.now.boot.plus_ms(PASS_INTERVAL_MS);
+                self.scrub.next_pass_at = self.now.boot.plus_ms(self.options.scrub_interval_ms);
                 ScrubCursor::default()
             }
             None => return None,

@@ -107,7 +107,7 @@ impl Setting {
     };
 
     /// The worlds of bit rot with a topic.
-    pub(super) const WITH_TOPICS: [Self; 4] = {
+    pub(super) const WITH_TOPICS: [Self; 6] = {
         use Background::AtOnce;
         use Start::{Fresh, Killed};
         use Traffic::OneByOne;
@@ -116,6 +116,12 @@ impl Setting {
             Self::new("topics-killed", Killed, OneByOne, AtOnce).with_bus(),
             Self::new("topics-waiting", Fresh, OneByOne, AtOnce).with_copies_at_once(0),
             Self::new("topics-waiting-killed", Killed, OneByOne, AtOnce).with_copies_at_once(1),
+            Self::new("topics-cold", Killed, OneByOne, AtOnce)
+                .with_bus()
+                .cold(),
+            Self::new("topics-waiting-cold", Fresh, OneByOne, AtOnce)
+                .with_copies_at_once(0)
+                .cold(),
         ]
     };
 

@@ -69,7 +69,8 @@ pub const CONTROLS: [Planted; 7] = [
 ];
 
 /// Every bug except those of bus queues.
-pub const OF_STORAGE: [Planted; 47] = [
+pub const OF_STORAGE: [Planted; 48] = [
+    Planted::seams("RemovedIsDamaged", pages::removed_is_damaged),
     COMMIT_NOT_SYNCED,
     PAGES_NOT_SYNCED,
     SYNC_TRIED_AGAIN,
@@ -136,7 +137,8 @@ pub const OF_MEMBERS: [Planted; 6] = [
 ];
 
 /// The bugs of bus queues.
-pub const OF_BUS: [Planted; 46] = [
+pub const OF_BUS: [Planted; 47] = [
+    Planted::seams("BusRemovedIsDamaged", pages::removed_is_damaged),
     Planted::seams("FarToldLate", directories::far_told_late),
     Planted::seams(
         "BusChangedSessionKeepsPage",
@@ -201,7 +203,8 @@ pub const OF_BUS: [Planted; 46] = [
 ];
 
 /// The bugs of topics.
-pub const OF_TOPICS: [Planted; 40] = [
+pub const OF_TOPICS: [Planted; 41] = [
+    Planted::seams("TopicRemovedIsDamaged", pages::removed_is_damaged),
     Planted::seams("TopicCopyMissing", topics::copy_missing),
     Planted::seams("TopicCopyDoubled", topics::copy_doubled),
     Planted::seams("TopicCopyNotLogged", topics::copy_not_logged),

@@ -11,7 +11,7 @@ use kew_log::{
 use kew_planted::{Hook, Seam};
 
 use super::hooks::on;
-use crate::seam::{Opened, Renamed};
+use crate::seam::{Gone, Opened, Renamed};
 
 /// The kinds of pages, as their bytes name them.
 const HEADS: u8 = 1;
@@ -171,6 +171,33 @@ pub(super) fn pages_of_older_removed() -> Hook {
             }
         }
     })
+}
+
+/// A scrub takes a snapshot for damaged that was removed meanwhile, and pages that were removed with it.
+pub(super) fn removed_is_damaged() -> Hook {
+    on(Seam::Gone, |(_, file): &mut Gone| {
+        *file = Some(Arc::new(Empty));
+    })
+}
+
+struct Empty;
+
+impl StorageFile for Empty {
+    fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
+        Ok(0)
+    }
+
+    fn write_at(&self, _: &[u8], _: u64) -> io::Result<usize> {
+        Err(io::ErrorKind::StorageFull.into())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(0)
+    }
 }
 
 /// What is written as the second copy of a page is something else.

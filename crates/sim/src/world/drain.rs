@@ -26,6 +26,7 @@ impl World {
     pub(crate) fn drain(&mut self) -> Result<(), Violation> {
         self.trace.add("drain", &[], &());
         self.settle_down()?;
+        self.check_scrub_ends()?;
         self.check_space()?;
         for queue in 0..self.swarm.queues {
             self.drain_queue(queue)?;
@@ -220,7 +221,11 @@ impl World {
     }
 
     /// One turn and its jobs, and the result of one operation in it.
-    fn turn_and_note(&mut self, id: u64, seen: &mut Option<Seen>) -> Result<(), Violation> {
+    pub(super) fn turn_and_note(
+        &mut self,
+        id: u64,
+        seen: &mut Option<Seen>,
+    ) -> Result<(), Violation> {
         if let Some(asked) = self.history.get(&id)
             && asked.done
         {

@@ -11,6 +11,8 @@ use crate::checker::{Timekeeping, Turns};
 use crate::seam::altered;
 use crate::swarm::Swarm;
 
+use super::scrub::ScrubUnderWay;
+
 /// A process, from the moment on at which it owns the log.
 pub(super) struct Life {
     /// Those of later owners are higher.
@@ -29,6 +31,8 @@ pub(super) struct Life {
     pub(super) jobs: VecDeque<Job>,
     /// Carried out. The partition does not know it yet.
     pub(super) done: VecDeque<(JobKind, JobOutcome)>,
+    /// What the scrub reads.
+    pub(super) scrub: Option<ScrubUnderWay>,
     /// The operations that the checker has not looked at yet, as far as their order is known: that of the decisions.
     pub(super) order: VecDeque<u64>,
     /// The entities of which something could not be read, since the partition was opened.
@@ -63,6 +67,7 @@ impl Life {
             turns: Turns::with(swarm.share.clone()),
             jobs: VecDeque::new(),
             done: VecDeque::new(),
+            scrub: None,
             order: VecDeque::new(),
             unread: BTreeSet::new(),
             recycled_segments: 0,

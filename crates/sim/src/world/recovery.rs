@@ -78,6 +78,7 @@ impl World {
     pub(super) fn abandon(&mut self) {
         self.life.jobs.clear();
         self.life.done.clear();
+        self.life.scrub = None;
         let own = self.history.iter_mut();
         for (id, asked) in own.filter(|(_, asked)| asked.life == self.life.number) {
             self.in_flight -= usize::from(asked.waits());
@@ -142,8 +143,7 @@ impl World {
         };
         if let [.., _, (name, size_bytes)] = self.whole_snapshots().as_slice() {
             let offset = which % size_bytes.max(&1);
-            self.trace.add("damage", &[offset], &(name, offset));
-            self.storage.flip(name, offset, 1 << (which >> 61));
+            self.flip(name, offset, which >> 61);
             self.damaged_snapshots.push(name.clone());
             self.report.damaged_snapshots += 1;
         }
@@ -242,11 +242,6 @@ impl World {
         let position = LogPosition::new(position.expect("a snapshot is named by its position"));
         let read = read_table(&*self.storage, position);
         read.map_or_else(|_| Vec::new(), |it| it.table.pages().to_vec())
-    }
-
-    fn flip(&mut self, name: &str, at: u64, which: u64) {
-        self.trace.add("damage", &[at], &(name, at));
-        self.storage.flip(name, at, 1 << (which % 8));
     }
 
     /// Opens the content of the disk, sometimes with another fault during that.

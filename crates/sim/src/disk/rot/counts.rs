@@ -39,6 +39,11 @@ pub struct RotCounts {
     pub bodies: u64,
     /// Damaged bodies that a scrub has found.
     pub scrubbed: u64,
+    /// Damages of partitions that had records of messages on pages alone, and damaged bodies that a scrub has found
+    /// there.
+    pub cold: u64,
+    /// See above.
+    pub scrubbed_cold: u64,
     /// Damaged bodies that copies in several subscriptions have, and that were reported for each.
     pub shared_bodies: u64,
     /// Damaged bodies of dead letters of bus entities, and damaged changes to properties.
@@ -73,6 +78,8 @@ impl RotCounts {
         self.harmless += other.harmless;
         self.bodies += other.bodies;
         self.scrubbed += other.scrubbed;
+        self.cold += other.cold;
+        self.scrubbed_cold += other.scrubbed_cold;
         self.shared_bodies += other.shared_bodies;
         self.dead_letters += other.dead_letters;
         self.changes += other.changes;

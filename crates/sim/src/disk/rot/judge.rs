@@ -58,8 +58,13 @@ impl Closed {
         if is_settled {
             host.rest()?;
         }
+        let is_cold = host.partition().state().resident().cold_runs > 0;
         let scrubbed = host.scrub()?;
         counts.scrubbed += scrubbed.len() as u64;
+        if is_cold {
+            counts.cold += 1;
+            counts.scrubbed_cold += scrubbed.len() as u64;
+        }
         let report = altered(Seam::Scrubbed, host.partition().scrub_report());
         if self.kind == WorkloadKind::Storage {
             check_lists_all(&report, &scrubbed)?;
