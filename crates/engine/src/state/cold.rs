@@ -54,6 +54,13 @@ impl State {
         })
     }
 
+    /// Whether a queue's message of that number was set aside. For tests.
+    pub fn is_quarantined(&self, queue: Incarnation, number: SequenceNumber) -> bool {
+        let stored = self.storage.get(&queue).map(|it| it.backlog.table());
+        let table = stored.or_else(|| Some(self.bus.get(&queue)?.backlog.table()));
+        table.is_some_and(|table| table.is_quarantined(number))
+    }
+
     /// The pages of all cold runs and blocks of ids. Walks over all: for tests.
     pub fn cold_pages(&self) -> impl Iterator<Item = PageNumber> {
         let stored = self.storage.values().map(|entity| entity.backlog.table());

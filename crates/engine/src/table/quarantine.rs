@@ -96,6 +96,12 @@ impl Table {
         run.is_some_and(Run::is_lost)
     }
 
+    /// Whether a message was set aside.
+    pub(crate) fn is_quarantined(&self, number: SequenceNumber) -> bool {
+        let run = self.run(self.length.run_of(number.as_u64()));
+        run.is_some_and(|run| run.is_quarantined(run.slot(number)))
+    }
+
     /// The first number of a run.
     pub(crate) fn first_of_run(&self, index: u64) -> SequenceNumber {
         SequenceNumber::new(self.length.first_of(index))

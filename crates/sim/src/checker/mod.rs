@@ -217,6 +217,12 @@ impl Checker {
         Ok(())
     }
 
+    /// Whether a message may be in a queue, or was there when it expired.
+    pub(crate) fn may_exist(&self, queue: usize, message: Token) -> bool {
+        let queue = self.queues.get(&queue);
+        queue.is_some_and(|queue| queue.may_exist(message))
+    }
+
     /// A message can no longer be shown because its body is damaged, and the client got an error.
     pub(crate) fn excuse(&mut self, queue: usize, message: Token) {
         if let Some(queue) = self.queues.get_mut(&queue) {

@@ -241,6 +241,12 @@ impl Queue {
         }
     }
 
+    /// One that is not known may have been sent without an answer.
+    pub(super) fn may_exist(&self, message: Token) -> bool {
+        let known = self.find(message);
+        known.is_none_or(|message| message.gone != Certainty::Yes)
+    }
+
     /// From now on this message may be missing.
     pub(super) fn excuse(&mut self, message: Token) {
         if let Some(index) = self.index_of(message) {

@@ -1,6 +1,6 @@
 //! Clients of a partition, and their knowledge: the history that the checker judges.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use kew_broker::{Rejection, Reply};
@@ -22,8 +22,10 @@ pub(super) struct Clients {
     next_ticket: u64,
     /// Ids and receipts that were learned, the latest last.
     held: Vec<(Token, Token)>,
-    /// Messages whose bodies were reported as damaged.
+    /// Messages whose bodies were reported as damaged, and those that were set aside.
     damaged: Vec<Token>,
+    /// Messages that were set aside.
+    aside: HashSet<Token>,
     damage: Vec<Damaged>,
     buried: u64,
     /// What the files held before they were damaged.
@@ -57,6 +59,7 @@ impl Clients {
             next_ticket: 0,
             held: Vec::new(),
             damaged: Vec::new(),
+            aside: HashSet::new(),
             damage: Vec::new(),
             buried: 0,
             once: Arc::default(),
@@ -197,6 +200,19 @@ impl Clients {
         if let Some((message, _)) = self.held.pop() {
             self.checker.excuse(0, message);
         }
+    }
+
+    /// A message was set aside: nobody sees it from now on.
+    pub(super) fn set_aside(&mut self, message: Token) {
+        if self.aside.insert(message) {
+            self.checker.excuse(0, message);
+            self.damaged.push(message);
+        }
+    }
+
+    /// Whether a message may be there, or was there when it expired.
+    pub(super) fn may_exist(&self, message: Token) -> bool {
+        self.checker.may_exist(0, message)
     }
 
     /// Each damaged body that was reported, as often as it was.

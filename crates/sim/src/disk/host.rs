@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use kew_broker::{Moment, OpenPartitionError, Partition, Reply, TurnEnd};
+use kew_broker::{Moment, OpenPartitionError, Partition, QuarantinedRun, Reply, TurnEnd};
 use kew_engine::storage::StorageCommand;
-use kew_engine::{Command, Timestamp};
+use kew_engine::{Command, SequenceNumber, Timestamp, Token};
 use kew_log::{BootTime, FaultyStorage, Job, JobKind, Recovery};
 
 use super::bus;
@@ -68,6 +68,12 @@ const OPENING_PAUSE_MS: u64 = 100;
 
 /// How long a machine takes before it starts the process.
 const BOOT_MS: u64 = 3000;
+
+/// The messages of a run, as the settings have them.
+const RUN_LENGTH: u64 = 4;
+
+/// Of messages whose records are lost.
+pub(super) const SET_ASIDE: &str = "what is set aside is listed, and no more than what is lost";
 
 /// When every world begins.
 pub(super) const BEGINNING: Timestamp = Timestamp::from_ms(1_700_000_000_000);
@@ -311,9 +317,58 @@ impl Host {
     }
 
     fn take_in(&mut self, replies: Vec<(u64, Reply)>) -> Result<(), Violation> {
+        self.tell_set_aside();
         replies
             .into_iter()
             .try_for_each(|(ticket, reply)| self.clients.answer(ticket, reply))
+    }
+
+    /// Tells the clients which messages were set aside, before an answer leaves them out.
+    fn tell_set_aside(&mut self) {
+        if self.damage == Damage::Forbidden {
+            return;
+        }
+        for run in self.partition.quarantined_runs() {
+            for message in self.set_aside_of(&run) {
+                self.clients.set_aside(message);
+            }
+        }
+    }
+
+    /// The ids of a run's messages that were set aside.
+    fn set_aside_of(&self, run: &QuarantinedRun) -> Vec<Token> {
+        let state = self.partition.state();
+        let Some(queue) = state.incarnations_of(&run.queue).first().copied() else {
+            return Vec::new();
+        };
+        let first = run.first.as_u64();
+        let end = (first / RUN_LENGTH + 1) * RUN_LENGTH;
+        let numbers = (first..end).map(SequenceNumber::named);
+        let aside = numbers.filter(|number| state.is_quarantined(queue, *number));
+        aside
+            .filter_map(|number| state.id_of(queue, number))
+            .collect()
+    }
+
+    /// As many messages are listed and counted as were set aside, and none of them was gone before. Returns how many.
+    pub(super) fn check_set_aside(&self) -> Result<u64, Violation> {
+        let runs = self.partition.quarantined_runs();
+        let violation = |seen: String| Violation {
+            promise: SET_ASIDE,
+            seen,
+        };
+        for run in &runs {
+            let messages = self.set_aside_of(run);
+            let may_exist = |it: &&Token| self.clients.may_exist(**it);
+            if messages.iter().filter(may_exist).count() as u64 != run.count {
+                return Err(violation(format!("{run:?}, and they are {messages:?}")));
+            }
+        }
+        let count = runs.iter().map(|run| run.count).sum();
+        match self.partition.quarantined_count() == count {
+            true => Ok(count),
+            false => Err(violation(format!("{count} are listed"))),
+        }
     }
 
     /// Pairs the tape's forks with the clients' current knowledge.

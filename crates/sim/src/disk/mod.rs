@@ -25,7 +25,9 @@ mod workload;
 pub use failure::Failure;
 pub use faults::{FaultCounts, fail_every_call, fault_case};
 pub use power::{Cut, PowerCounts, cut_power, sequences, sequences_of_bus};
-pub use rot::{RotCounts, TailDamage, damage_tail, rot, rot_case};
+pub use rot::{
+    AsideCounts, RotCounts, TailDamage, aside_case, damage_tail, rot, rot_case, set_aside,
+};
 pub use setting::Setting;
 pub use step::Step;
 pub use workload::WorkloadKind;

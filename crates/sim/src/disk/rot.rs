@@ -6,6 +6,7 @@
 //!
 //! A world has storage queues, or Service Bus queues and a topic, too: what is special about them is in `topics`.
 
+mod aside;
 mod counts;
 mod damage;
 mod judge;
@@ -31,6 +32,7 @@ use crate::checker::Violation;
 use crate::random::Stream;
 use crate::seam::files_of;
 
+pub use aside::{AsideCounts, aside_case, set_aside};
 pub use counts::RotCounts;
 
 const SECTOR_SIZE: usize = 512;
@@ -150,11 +152,20 @@ struct Closed {
 
 impl Closed {
     fn draw(random: &mut Stream, kind: WorkloadKind) -> Result<Self, Violation> {
+        let workload = Workload::draw(random, kind);
+        Self::after(workload, kind, random)
+    }
+
+    fn after(
+        workload: Workload,
+        kind: WorkloadKind,
+        random: &mut Stream,
+    ) -> Result<Self, Violation> {
         let Workload {
             setting,
             entropy,
             acts,
-        } = Workload::draw(random, kind);
+        } = workload;
         let setting = setting.plain();
         let mut host = setting.prepare(entropy)?;
         let mut past = Vec::new();

@@ -68,6 +68,15 @@ pub(super) enum Background {
 }
 
 impl Setting {
+    /// The world of Queue Storage without messages in memory.
+    pub(super) const COLD: Self = Self::new(
+        "cold",
+        Start::Recycled,
+        Traffic::Overlapped,
+        Background::Later,
+    )
+    .cold();
+
     /// Every world that sequences run in.
     pub const ALL: [Self; 13] = {
         use Background::{AtOnce, Later};
@@ -86,7 +95,7 @@ impl Setting {
             Self::new("killed", Killed, OneByOne, AtOnce),
             Self::new("killed-one-commit", Killed, OneCommit, AtOnce),
             Self::new("killed-overlapped", Killed, Overlapped, Later),
-            Self::new("cold", Recycled, Overlapped, Later).cold(),
+            Self::COLD,
         ]
     };
 

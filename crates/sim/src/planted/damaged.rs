@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use kew_broker::ScrubReport;
-use kew_engine::Effect;
 use kew_engine::bus::DeadLetterCause;
+use kew_engine::{Effect, Event, Fact};
 use kew_planted::{Hook, Seam};
 
 use super::hooks::{dropped, on};
@@ -14,6 +14,24 @@ pub(super) fn one_copy_listed() -> Hook {
     on(Seam::Scrubbed, |report: &mut ScrubReport| {
         let mut places = BTreeSet::new();
         (report.bodies).retain(|body| places.insert((body.file.clone(), body.offset)));
+    })
+}
+
+/// Messages are set aside, and that is not logged: after a start they are not listed.
+pub(super) fn quarantine_not_logged() -> Hook {
+    on(Seam::Recorded, |events: &mut Vec<Event>| {
+        events.retain(|event| !matches!(event.fact, Fact::Quarantined { .. }));
+    })
+}
+
+/// Messages of the next run, whose page is whole, are set aside too.
+pub(super) fn others_quarantined() -> Hook {
+    on(Seam::Decided, |events: &mut Vec<Event>| {
+        for event in events {
+            if let Fact::Quarantined { messages, .. } = &mut event.fact {
+                *messages |= *messages << 4;
+            }
+        }
     })
 }
 

@@ -41,6 +41,12 @@ pub const OF_FAILING_CALLS: [Planted; 3] = [SYNC_TRIED_AGAIN, FULL_DISK_IGNORED,
 /// A bug that only bit rot shows.
 pub const OF_SCRUB: Planted = Planted::line("SegmentNotScrubbed", Bug::SegmentNotScrubbed);
 
+/// Bugs of messages whose records are lost.
+pub const OF_QUARANTINE: [Planted; 2] = [
+    Planted::seams("QuarantineNotLogged", damaged::quarantine_not_logged),
+    Planted::seams("OthersQuarantined", damaged::others_quarantined),
+];
+
 /// Another one, of the proof.
 pub const OF_PROOF: Planted = Planted::seams("MarkNotWritten", disk::mark_not_written);
 

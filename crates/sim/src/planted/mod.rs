@@ -25,7 +25,7 @@ use kew_planted::{Bug, Hook};
 
 pub use lists::{
     CONTROLS, OF_BUS, OF_DAMAGED_TOPICS, OF_FAILING_CALLS, OF_MEMBERS, OF_POWER_CUTS, OF_PROOF,
-    OF_SCRUB, OF_STORAGE, OF_TOPICS,
+    OF_QUARANTINE, OF_SCRUB, OF_STORAGE, OF_TOPICS,
 };
 
 /// A realistic bug.

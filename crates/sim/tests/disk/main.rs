@@ -2,7 +2,7 @@
 //!
 //! `KEW_DISK_SEED` is the root of every choice. `KEW_DISK_STATES` (disks drawn at each call),
 //! `KEW_DISK_WORKLOADS` (workloads whose every call fails) and `KEW_DISK_INJECTIONS` (damages, a quarter as
-//! many with topics, and an eighth with bus queues) make a run longer. `KEW_DISK_CASE` replays one failed case, as its
+//! many with topics, an eighth with bus queues, and a tenth of records) make a run longer. `KEW_DISK_CASE` replays one failed case, as its
 //! message says.
 
 mod faults;

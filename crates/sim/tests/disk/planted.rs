@@ -2,10 +2,10 @@
 //! that shows it: to play the other one first would take half a minute for nothing.
 
 use kew_sim::disk::{
-    Cut, Failure, Setting, WorkloadKind, cut_power, fail_every_call, rot, sequences,
+    Cut, Failure, Setting, WorkloadKind, cut_power, fail_every_call, rot, sequences, set_aside,
 };
 use kew_sim::planted::{
-    OF_DAMAGED_TOPICS, OF_FAILING_CALLS, OF_POWER_CUTS, OF_PROOF, OF_SCRUB, Planted,
+    OF_DAMAGED_TOPICS, OF_FAILING_CALLS, OF_POWER_CUTS, OF_PROOF, OF_QUARANTINE, OF_SCRUB, Planted,
 };
 
 use crate::support::seed;
@@ -18,6 +18,13 @@ fn each_bug_that_power_cuts_show_is_caught() {
 #[test]
 fn each_bug_that_failing_calls_show_is_caught() {
     catch(&OF_FAILING_CALLS, faults);
+}
+
+#[test]
+fn each_bug_of_messages_that_are_set_aside_is_caught() {
+    catch(&OF_QUARANTINE, || {
+        (0..50).find_map(|world| set_aside(seed(), world, 20).err())
+    });
 }
 
 fn catch(bugs: &[Planted], suite: fn() -> Option<Box<Failure>>) {

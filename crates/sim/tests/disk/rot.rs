@@ -2,12 +2,18 @@
 
 use std::time::Instant;
 
-use kew_sim::disk::{RotCounts, TailDamage, WorkloadKind, damage_tail, rot, rot_case};
+use kew_sim::disk::{
+    AsideCounts, RotCounts, TailDamage, WorkloadKind, aside_case, damage_tail, rot, rot_case,
+    set_aside,
+};
 
 use crate::support::{is_wanted, number, on_all_cores, replayed, seed};
 
 /// How often one world is damaged.
 const PER_WORLD: u64 = 100;
+
+/// The same, if only pages with messages are damaged.
+const PER_ASIDE: u64 = 20;
 
 #[test]
 fn no_damage_goes_unnoticed() {
@@ -51,6 +57,39 @@ fn no_damage_of_topics_goes_unnoticed() {
     ] {
         assert!(rare >= injections / 1000, "{counts:?}");
     }
+}
+
+/// A page with messages is damaged in both copies, of one or two runs at a time.
+#[test]
+#[expect(
+    clippy::print_stdout,
+    reason = "a test prints its numbers for readers of its output"
+)]
+fn messages_whose_records_are_lost_are_set_aside() {
+    let injections = number("KEW_DISK_INJECTIONS", 40_000) / 10;
+    let (seed, began) = (seed(), Instant::now());
+    let counts = on_all_cores(
+        usize::try_from(injections.div_ceil(PER_ASIDE)).expect("few"),
+        |world| {
+            if !is_wanted(&aside_case(world as u64)) {
+                return AsideCounts::default();
+            }
+            set_aside(seed, world as u64, PER_ASIDE).unwrap_or_else(|failure| panic!("{failure}"))
+        },
+        AsideCounts::add,
+    );
+    println!(
+        "set aside, seed {seed}: {counts:?} in {:.1} s",
+        began.elapsed().as_secs_f64()
+    );
+    if replayed().is_some() {
+        return;
+    }
+    assert!(counts.pages >= injections, "{counts:?}");
+    assert!(counts.messages >= injections, "{counts:?}");
+    assert!(counts.starts >= injections / 2, "{counts:?}");
+    assert!(counts.whole >= injections / 10, "{counts:?}");
+    assert!(counts.refused >= injections / 1000, "{counts:?}");
 }
 
 #[expect(

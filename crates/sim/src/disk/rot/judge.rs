@@ -78,6 +78,12 @@ impl Closed {
         }
         host.drain()?;
         host.use_once()?;
+        if damage.places.len() == 1 && host.partition().quarantined_count() > 0 {
+            return Err(Violation {
+                promise: "a record has two copies",
+                seen: format!("{:?} are set aside", host.partition().quarantined_runs()),
+            });
+        }
         let damaged = host.clients.damage();
         match damaged.is_empty() {
             true => counts.harmless += 1,

@@ -1,0 +1,267 @@
+//! Both copies of pages with messages are damaged: messages whose records are lost are set aside, and all others are
+//! served.
+//!
+//! - They are listed and counted, and stay so after a restart and a power cut, whichever snapshot a start reads.
+//! - They are no more than what the damaged pages had.
+//! - Nothing else is missing: the clients' checker excuses only them.
+//! - They end with what their queue has.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use kew_broker::OpenPartitionError;
+use kew_engine::storage::StorageCommand;
+use kew_engine::{Command, PageNumber};
+use kew_log::{FaultyStorage, LogPosition, OpenError, TablePage, read_table};
+
+use super::Closed;
+use crate::checker::Violation;
+use crate::disk::failure::{Failure, guard};
+use crate::disk::host::{Host, SET_ASIDE};
+use crate::disk::setting::{Setting, violation};
+use crate::disk::step::{Step, queue_name};
+use crate::disk::tape::Tape;
+use crate::disk::workload::{Act, Workload, WorkloadKind};
+use crate::random::Stream;
+
+/// The messages of a page, as the settings have them.
+const MESSAGES_PER_PAGE: u64 = 4;
+
+/// What was damaged, and the results.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AsideCounts {
+    /// Partitions that were closed cleanly.
+    pub worlds: u64,
+    /// Pages that were damaged in both copies.
+    pub pages: u64,
+    /// Starts that were refused, because no snapshot could be read without them.
+    pub refused: u64,
+    /// Partitions that have lost nothing: what is damaged in one copy is whole in the other one, or was not needed.
+    pub whole: u64,
+    /// Messages that were set aside.
+    pub messages: u64,
+    /// Starts with messages that were set aside before.
+    pub starts: u64,
+}
+
+impl AsideCounts {
+    /// Adds up.
+    pub fn add(&mut self, other: &Self) {
+        self.worlds += other.worlds;
+        self.pages += other.pages;
+        self.refused += other.refused;
+        self.whole += other.whole;
+        self.messages += other.messages;
+        self.starts += other.starts;
+    }
+}
+
+/// The name of a world, for running only that.
+pub fn aside_case(world: u64) -> String {
+    format!("aside/{world}")
+}
+
+/// Damages pages of one world in `injections` ways, one after the other.
+pub fn set_aside(seed: u64, world: u64, injections: u64) -> Result<AsideCounts, Box<Failure>> {
+    let case = aside_case(world);
+    guard(&case, seed, |place| {
+        let mut random = Stream::new(seed, &case);
+        let workload = with_messages(Workload::draw(&mut random, WorkloadKind::Storage));
+        let closed = Closed::after(workload, WorkloadKind::Storage, &mut random)?;
+        let pages = closed.pages_of_messages()?;
+        let mut counts = AsideCounts {
+            worlds: 1,
+            ..AsideCounts::default()
+        };
+        if pages.is_empty() {
+            return Ok(counts);
+        }
+        for number in 0..injections {
+            let disk = closed.disk.kill();
+            let damaged: BTreeSet<usize> = (0..=random.index(2))
+                .map(|_| random.index(pages.len()))
+                .collect();
+            place.clear();
+            let _ = write!(place, "injection {number}, of {pages:?} {damaged:?}");
+            for page in &damaged {
+                damage(&disk, &pages[*page], &mut random);
+            }
+            counts.pages += damaged.len() as u64;
+            let trial = Trial {
+                closed: &closed,
+                pages: damaged.len() as u64,
+            };
+            trial.check(disk, &mut random, &mut counts)?;
+        }
+        Ok(counts)
+    })
+}
+
+/// The same in a world without messages in memory, with more messages and a snapshot that has them.
+fn with_messages(workload: Workload) -> Workload {
+    let mut acts = workload.acts;
+    acts.push(Act::Play(Step::CreateQueue));
+    acts.extend([Act::Play(Step::Send); 10]);
+    acts.push(Act::Play(Step::Receive));
+    acts.push(Act::Play(Step::Snapshot));
+    Workload {
+        setting: Setting::COLD,
+        acts,
+        ..workload
+    }
+}
+
+/// Changes bits of both copies of a page: in the same places, or in others.
+fn damage(disk: &FaultyStorage, page: &TablePage, random: &mut Stream) {
+    let place = page.place;
+    let range = |random: &mut Stream| {
+        let begin = random.below(place.size_bytes.into());
+        let count = if random.happens(500) { 1 } else { 200 };
+        let end = (begin + count).min(place.size_bytes.into());
+        u64::from(place.offset) + begin..u64::from(place.offset) + end
+    };
+    let first = range(random);
+    let second = match random.happens(800) {
+        true => first.clone(),
+        false => range(random),
+    };
+    for (copy, range) in [first, second].into_iter().enumerate() {
+        let file = 2 * u64::from(place.pair) + copy as u64;
+        let mask = 1 << random.below(8);
+        range.for_each(|at| disk.flip(&format!("pages-{file:020}"), at, mask));
+    }
+}
+
+impl Closed {
+    /// The pages that the newest snapshot has of messages.
+    fn pages_of_messages(&self) -> Result<Vec<TablePage>, Violation> {
+        let tape = Tape::new(self.disk.kill());
+        let host = Host::open(tape, self.setting, self.clients.clone(), self.now, 1);
+        let host = host.map_err(|not| violation("before it is damaged", &not.error))?;
+        let cold = host.partition().state().cold_pages();
+        let cold: BTreeSet<u64> = cold.map(PageNumber::as_u64).collect();
+        let names = self.contents.keys();
+        let snapshots = names.filter_map(|name| name.strip_prefix("snapshot-")?.parse().ok());
+        let Some(newest) = snapshots.max() else {
+            return Ok(Vec::new());
+        };
+        let table = read_table(&self.disk, LogPosition::new(newest));
+        let pages = table.map_or_else(|_| Vec::new(), |it| it.table.pages().to_vec());
+        let of_messages = pages.into_iter();
+        Ok(of_messages
+            .filter(|page| cold.contains(&page.number.as_u64()))
+            .collect())
+    }
+}
+
+struct Trial<'a> {
+    closed: &'a Closed,
+    /// How many pages are damaged.
+    pages: u64,
+}
+
+impl Trial<'_> {
+    fn check(
+        &self,
+        disk: FaultyStorage,
+        random: &mut Stream,
+        counts: &mut AsideCounts,
+    ) -> Result<(), Violation> {
+        let Closed {
+            setting,
+            clients,
+            now,
+            ..
+        } = self.closed;
+        let tape = Tape::new(disk);
+        let mut host = match Host::open(tape, *setting, clients.clone(), *now, random.next()) {
+            Ok(host) => host,
+            Err(not) => {
+                counts.refused += 1;
+                return check_refusal(&not.error);
+            }
+        };
+        host.allow_damage();
+        if random.happens(300) {
+            host.scrub()?;
+        }
+        for _ in 0..=random.index(2) {
+            self.serve(&mut host)?;
+            for _ in 0..random.index(3) {
+                host.play(Step::Snapshot)?;
+                host.play(Step::Send)?;
+            }
+            host = self.start_again(host, random)?;
+            counts.starts += u64::from(host.partition().quarantined_count() > 0);
+        }
+        let count = self.serve(&mut host)?;
+        counts.messages += count;
+        counts.whole += u64::from(count == 0);
+        host.ask(Command::Storage(StorageCommand::Clear {
+            queue: queue_name(),
+        }))?;
+        match host.check_set_aside()? {
+            0 => Ok(()),
+            left => Err(not_kept(format!(
+                "{left} are left of a queue that is empty"
+            ))),
+        }
+    }
+
+    /// All others are served. Returns how many are set aside.
+    fn serve(&self, host: &mut Host) -> Result<u64, Violation> {
+        host.drain()?;
+        host.use_once()?;
+        let partition = host.partition();
+        partition.state().check_live_bytes();
+        partition.check_cold_pages();
+        let count = host.check_set_aside()?;
+        if count > MESSAGES_PER_PAGE * self.pages {
+            return Err(not_kept(format!("{count} of {} pages", self.pages)));
+        }
+        Ok(count)
+    }
+
+    /// The next process knows the same of them.
+    fn start_again(&self, mut host: Host, random: &mut Stream) -> Result<Host, Violation> {
+        let before = host.partition().quarantined_runs();
+        let entropy = random.next();
+        let host = if random.happens(500) {
+            host.end(random.happens(500))?;
+            host.restart(entropy)
+        } else {
+            let disk = host
+                .tape()
+                .disk()
+                .crash(&mut |below| random.below_u32(below));
+            let (clients, now) = (host.known()?, host.now());
+            Host::open(Tape::new(disk), self.closed.setting, clients, now, entropy)
+        };
+        let mut host = host.map_err(|not| violation("with messages set aside", &not.error))?;
+        host.allow_damage();
+        let after = host.partition().quarantined_runs();
+        match before == after {
+            true => Ok(host),
+            false => Err(not_kept(format!("{after:?} after a start, not {before:?}"))),
+        }
+    }
+}
+
+/// No snapshot can be read without what is damaged.
+fn check_refusal(error: &OpenPartitionError) -> Result<(), Violation> {
+    match error {
+        OpenPartitionError::Log(OpenError::Corrupt { file, .. })
+            if file.starts_with("pages-") || file.starts_with("snapshot-") =>
+        {
+            Ok(())
+        }
+        _ => Err(violation("after damage to both copies of a page", error)),
+    }
+}
+
+fn not_kept(seen: String) -> Violation {
+    Violation {
+        promise: SET_ASIDE,
+        seen,
+    }
+}
