@@ -1,9 +1,16 @@
 //! A million messages at a server that nobody has configured: most of them leave memory, and come back one by one.
 
+use std::collections::VecDeque;
 use std::path::Path;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use kew_client::{BusClient, Message, ReceiverOptions};
+use bytes::Bytes;
+use kew_broker::{Moment, Partition, PartitionOptions, TurnEnd};
+use kew_client::{BusClient, Message, PutOptions, ReceiverOptions};
+use kew_engine::storage::{Metadata, StorageCommand};
+use kew_engine::{BodyEncoding, Command, EntityName, Timestamp, VisibilityTimeout};
+use kew_log::{BootTime, DataDir};
 use tokio::task::JoinSet;
 
 use crate::bus::{metric, metric_becomes};
@@ -13,6 +20,9 @@ use crate::operate::start;
 use crate::server::{PATIENCE, Server, show};
 
 const QUEUE: &str = "orders";
+
+/// How many messages of Queue Storage arrive and leave after the start.
+const REPLACED: u64 = 5_000;
 
 const MESSAGES: u64 = 1_000_000;
 
@@ -104,4 +114,87 @@ async fn drain(client: &BusClient) {
         taken += messages.len() as u64;
     }
     receiver.close().await.expect("closed");
+}
+
+/// Clients would need a minute to send them, so they are in the data directory already.
+#[test]
+fn a_million_messages_of_queue_storage_take_little_memory_by_default() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let data_dir = place.path().join("data");
+    fill_directory(&data_dir);
+    load::run(replace(&data_dir));
+}
+
+/// Fills a queue of the development account.
+fn fill_directory(data_dir: &Path) {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now_ms = since.expect("a clock after 1970").as_millis();
+    let now = Timestamp::from_ms(u64::try_from(now_ms).expect("a year before 10,000"));
+    let directory = DataDir::open(data_dir).expect("a new directory");
+    let storage = Arc::new(directory.storage().expect("a new directory"));
+    let options = PartitionOptions::default();
+    let (mut partition, _) =
+        Partition::open(storage, options, 1, [1; 16], now).expect("a new partition");
+    let queue = EntityName::storage_queue("devstoreaccount1", QUEUE);
+    let create = StorageCommand::CreateQueue {
+        queue: queue.clone(),
+        metadata: Metadata::default(),
+    };
+    let send = StorageCommand::Send {
+        queue,
+        body: Bytes::from_static(&[b'x'; BODY_BYTES]),
+        encoding: BodyEncoding::Text,
+        time_to_live_seconds: None,
+        visibility_timeout: VisibilityTimeout::ZERO,
+    };
+    ask_all(&mut partition, now, vec![create]);
+    for _ in 0..MESSAGES / BATCH {
+        ask_all(&mut partition, now, vec![send.clone(); 1000]);
+    }
+}
+
+fn ask_all(partition: &mut Partition<()>, now: Timestamp, commands: Vec<StorageCommand>) {
+    let commands = commands.into_iter().map(Command::Storage);
+    let mut commands: VecDeque<_> = commands.map(|command| ((), command)).collect();
+    let now = Moment {
+        time: now,
+        boot: BootTime::ZERO.plus_ms(now.as_ms()),
+    };
+    let mut replies = Vec::new();
+    let mut end = TurnEnd::WaitForJob;
+    while end != TurnEnd::Done {
+        end = partition.turn(now, &mut commands, &mut replies);
+        while let Some(job) = partition.next_job() {
+            let outcome = job.run();
+            let completed = partition.complete(outcome, &mut replies);
+            completed.expect("a disk without faults");
+        }
+    }
+    assert!(replies.iter().all(|(_, reply)| reply.is_ok()));
+}
+
+async fn replace(data_dir: &Path) {
+    let begun = Instant::now();
+    let server = start(data_dir);
+    show(&format!("ready_after={:?}", begun.elapsed()));
+    let is_full = metric(&server, "kew_messages", &[]) == MESSAGES as f64;
+    assert!(is_full, "the directory has all messages");
+    assert!(metric(&server, "kew_partition_cold_runs", &[]) > 0.0);
+    let client = server.queue_client();
+    let mut left = REPLACED;
+    while left > 0 {
+        for message in client.get(QUEUE, 32, None).await.expect("messages") {
+            let receipt = message.receipt.expect("it was received").value;
+            let deleted = client.delete_message(QUEUE, &message.id, &receipt).await;
+            deleted.expect("deleted");
+            let text = "x".repeat(BODY_BYTES);
+            let put = client.put(QUEUE, &text, PutOptions::default()).await;
+            put.expect("put");
+            left = left.saturating_sub(1);
+        }
+    }
+    let resident = metric(&server, "kew_partition_resident_bytes", &[]);
+    assert!(resident < LIMIT_BYTES, "{resident}");
+    assert_memory(&server, "replaced");
+    stop_in_order(server).await;
 }
