@@ -71,7 +71,7 @@ pub use seam::{
 };
 pub use snapshot::SnapshotError;
 pub use storage::{
-    Action, Fault, FaultyStorage, FileStorage, IoFailure, MemoryStorage, Repeat, Storage,
+    Action, Fault, FaultyStorage, FileStorage, Folder, IoFailure, MemoryStorage, Repeat, Storage,
     StorageFile, create_directory,
 };
 pub use v1::{FirstFormatBody, FirstFormatLog};

@@ -23,7 +23,6 @@ mod forwards;
 mod full_disk_cold;
 mod maintenance;
 mod metrics;
-mod migration_faults;
 mod opening;
 mod owners;
 mod pages;

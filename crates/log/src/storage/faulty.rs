@@ -35,6 +35,17 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// Every one of them.
+    pub const ALL: [Self; 7] = [
+        Self::Eio,
+        Self::Enospc,
+        Self::EnospcAtAll,
+        Self::Eacces,
+        Self::Emfile,
+        Self::ShortWrite,
+        Self::Eintr,
+    ];
+
     fn applies_to(self, operation: Operation) -> bool {
         match self {
             Self::Eio | Self::Eacces | Self::EnospcAtAll => true,

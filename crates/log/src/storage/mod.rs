@@ -7,6 +7,7 @@
 mod descriptors;
 mod faulty;
 mod file;
+mod folder;
 mod memory;
 
 use std::fmt;
@@ -18,6 +19,7 @@ use thiserror::Error;
 pub use faulty::{Fault, FaultyStorage, Repeat};
 pub(crate) use file::sync_directory;
 pub use file::{FileStorage, create_directory};
+pub use folder::Folder;
 pub use memory::MemoryStorage;
 
 /// A directory of files without subdirectories.

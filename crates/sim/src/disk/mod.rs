@@ -9,11 +9,14 @@
 //! that replays it.
 
 mod answers;
+mod backup;
 mod bus;
 mod clients;
+mod contents;
 mod failure;
 mod faults;
 mod host;
+mod migration;
 mod power;
 mod rot;
 mod setting;
@@ -22,8 +25,10 @@ mod tape;
 mod topics;
 mod workload;
 
+pub use backup::{BackupCounts, back_up};
 pub use failure::Failure;
 pub use faults::{FaultCounts, fail_every_call, fault_case};
+pub use migration::{MigrationCounts, OldDirectory};
 pub use power::{Cut, PowerCounts, cut_power, sequences, sequences_of_bus};
 pub use rot::{
     AsideCounts, RotCounts, TailDamage, aside_case, damage_tail, rot, rot_case, set_aside,

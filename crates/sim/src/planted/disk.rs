@@ -32,8 +32,22 @@ pub(super) fn commit_not_synced() -> Hook {
 
 /// A snapshot names pages that are not synced.
 pub(super) fn pages_not_synced() -> Hook {
-    on(Seam::File, |(name, file): &mut Opened| {
-        if name.contains("pages-") {
+    not_synced("pages-")
+}
+
+/// A migration does not sync the segments that it writes.
+pub(super) fn segments_not_synced() -> Hook {
+    not_synced("segment-")
+}
+
+/// A backup does not sync the files that it copies.
+pub(super) fn copies_not_synced() -> Hook {
+    not_synced("prepare-")
+}
+
+fn not_synced(kind: &'static str) -> Hook {
+    on(Seam::File, move |(name, file): &mut Opened| {
+        if name.contains(kind) {
             *file = Arc::new(Unsynced {
                 file: Arc::clone(file),
                 is_left_out: Arc::new(AtomicBool::new(true)),

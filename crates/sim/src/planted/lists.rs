@@ -38,6 +38,22 @@ pub const OF_POWER_CUTS: [Planted; 8] = [
 /// Those that only failing calls show.
 pub const OF_FAILING_CALLS: [Planted; 3] = [SYNC_TRIED_AGAIN, FULL_DISK_IGNORED, FAILURE_IGNORED];
 
+/// Bugs of a migration.
+pub const OF_MIGRATION: [Planted; 5] = [
+    Planted::seams("SegmentsNotSynced", disk::segments_not_synced),
+    PAGES_NOT_SYNCED,
+    DIRECTORY_NOT_SYNCED,
+    SYNC_TRIED_AGAIN,
+    Planted::seams("LastEventOfLogDropped", lost::last_event_of_log_dropped),
+];
+
+/// Bugs of backups.
+pub const OF_BACKUP: [Planted; 3] = [
+    Planted::seams("CopiesNotSynced", disk::copies_not_synced),
+    DIRECTORY_NOT_SYNCED,
+    SYNC_TRIED_AGAIN,
+];
+
 /// A bug that only bit rot shows.
 pub const OF_SCRUB: Planted = Planted::line("SegmentNotScrubbed", Bug::SegmentNotScrubbed);
 

@@ -186,6 +186,22 @@ fn keep(effects: &mut Vec<Effect>, is_kept: impl Fn(&Pair) -> bool) {
     effects.extend(kept.flat_map(Pair::effects));
 }
 
+/// The last event of an old log is not replayed, so a migration leaves it out.
+pub(super) fn last_event_of_log_dropped() -> Hook {
+    // Each event waits here for the next one.
+    let mut held: Option<(LogPosition, Event)> = None;
+    on(
+        Seam::Replayed,
+        move |read: &mut Vec<(LogPosition, Event)>| {
+            for (record, event) in std::mem::take(read) {
+                let before = held.replace((record, event));
+                // Another replay has begun.
+                read.extend(before.filter(|(earlier, _)| *earlier <= record));
+            }
+        },
+    )
+}
+
 /// The last event of a batch is dropped when the log is replayed.
 pub(super) fn last_event_of_batch_dropped() -> Hook {
     // An event waits here until another one of its record shows that it is not the last.

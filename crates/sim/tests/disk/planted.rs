@@ -2,12 +2,15 @@
 //! that shows it: to play the other one first would take half a minute for nothing.
 
 use kew_sim::disk::{
-    Cut, Failure, Setting, WorkloadKind, cut_power, fail_every_call, rot, sequences, set_aside,
+    Cut, Failure, Setting, WorkloadKind, back_up, cut_power, fail_every_call, rot, sequences,
+    set_aside,
 };
 use kew_sim::planted::{
-    OF_DAMAGED_TOPICS, OF_FAILING_CALLS, OF_POWER_CUTS, OF_PROOF, OF_QUARANTINE, OF_SCRUB, Planted,
+    OF_BACKUP, OF_DAMAGED_TOPICS, OF_FAILING_CALLS, OF_MIGRATION, OF_POWER_CUTS, OF_PROOF,
+    OF_QUARANTINE, OF_SCRUB, Planted,
 };
 
+use crate::copies;
 use crate::support::seed;
 
 #[test]
@@ -27,9 +30,23 @@ fn each_bug_of_messages_that_are_set_aside_is_caught() {
     });
 }
 
-fn catch(bugs: &[Planted], suite: fn() -> Option<Box<Failure>>) {
+#[test]
+fn each_bug_of_a_migration_is_caught() {
+    let olds = copies::olds();
+    catch(&OF_MIGRATION, || {
+        olds.iter()
+            .find_map(|old| old.migrate(seed(), 2, 100).err())
+    });
+}
+
+#[test]
+fn each_bug_of_a_backup_is_caught() {
+    catch(&OF_BACKUP, || back_up(seed(), 2).err());
+}
+
+fn catch(bugs: &[Planted], suite: impl Fn() -> Option<Box<Failure>>) {
     let missed = bugs.iter().filter(|bug| {
-        let caught = bug.plant(suite);
+        let caught = bug.plant(&suite);
         match &caught {
             Some(failure) => println!(
                 "{}: {}, {}",
