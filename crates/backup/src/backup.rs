@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use kew_log::{Damage, FileStorage, LogPosition, Storage, check_file};
 
-use crate::copy::{checksum, copy};
+use crate::copy::{checksum, copy, is_zero};
 use crate::destination::Destination;
-use crate::directory::{Place, size_of};
+use crate::directory::{Place, names_in, size_of};
 use crate::error::failed;
 use crate::manifest::{Manifest, StoredFile, hex};
 use crate::{BackupError, Directory, Phase, Progress, View};
@@ -78,12 +78,16 @@ impl Backup {
         &self.view
     }
 
-    /// Copies its files into a log's directory, which must be empty, and reads them back.
+    /// Copies its files into a log's directory, and reads them back. Files that an earlier run has copied there are used,
+    /// if they are whole, and nothing else that is there stays. Returns how many bytes were there already.
+    ///
+    /// A file gets its name once it is durable and was read back. A sync that has failed cannot be made good by another
+    /// one, so a file that has none is copied again. The names are durable when the directory is synced.
     pub fn copy_to(
         &self,
         directory: &Path,
         progress: &Arc<dyn Progress>,
-    ) -> Result<(), BackupError> {
+    ) -> Result<u64, BackupError> {
         let storage = FileStorage::open(directory).map_err(failed("open", directory))?;
         self.copy_on(
             &(Arc::new(storage) as Arc<dyn Storage>),
@@ -98,26 +102,68 @@ impl Backup {
         storage: &Arc<dyn Storage>,
         directory: &Path,
         progress: &Arc<dyn Progress>,
-    ) -> Result<(), BackupError> {
+    ) -> Result<u64, BackupError> {
+        for name in names_in(&**storage, directory)? {
+            if !self.manifest.files.iter().any(|file| file.name == name) {
+                Place::new(storage, &name, directory).remove()?;
+            }
+        }
+        let mut reused_bytes = 0;
         for file in &self.manifest.files {
             let to = Place::new(storage, &file.name, directory);
-            let from = self.view.open(&file.name);
-            let from = from.map_err(failed("open", Path::new(&file.stored_as)))?;
-            let (size_bytes, padded_bytes) = (file.size_bytes, file.restored_size_bytes);
-            copy(
-                &*from,
-                &file.stored_as,
-                &to,
-                size_bytes,
-                padded_bytes,
-                &**progress,
-            )?;
-            if hex(checksum(&to, size_bytes, Phase::Check, &**progress)?) != file.crc32c {
-                return Err(BackupError::CopyDamaged { path: to.path });
+            if is_copied(&to, file, &**progress)? {
+                reused_bytes += file.size_bytes;
+                continue;
             }
+            let temporary = Destination::temporary(&file.name);
+            let temporary = Place::new(storage, &temporary, directory);
+            self.copy_one(file, &temporary, &**progress)?;
+            temporary.rename_to(&to)?;
+        }
+        Ok(reused_bytes)
+    }
+
+    fn copy_one(
+        &self,
+        file: &StoredFile,
+        to: &Place<'_>,
+        progress: &dyn Progress,
+    ) -> Result<(), BackupError> {
+        let from = self.view.open(&file.name);
+        let from = from.map_err(failed("open", Path::new(&file.stored_as)))?;
+        let (size_bytes, padded_bytes) = (file.size_bytes, file.restored_size_bytes);
+        copy(
+            &*from,
+            &file.stored_as,
+            to,
+            size_bytes,
+            padded_bytes,
+            progress,
+        )?;
+        if hex(checksum(to, size_bytes, Phase::Check, progress)?) != file.crc32c {
+            let path = to.path.clone();
+            return Err(BackupError::CopyDamaged { path });
         }
         Ok(())
     }
+}
+
+/// Whether an earlier run has copied a file, and nothing has changed it since: a log that began anew may have. What has its
+/// name is durable.
+fn is_copied(
+    to: &Place<'_>,
+    file: &StoredFile,
+    progress: &dyn Progress,
+) -> Result<bool, BackupError> {
+    let Some(there) = to.open_if_there()? else {
+        return Ok(false);
+    };
+    let size_bytes = size_of(&*there).map_err(failed("read", &to.path))?;
+    if size_bytes != file.restored_size_bytes {
+        return Ok(false);
+    }
+    let crc = checksum(to, file.size_bytes, Phase::Reuse, progress)?;
+    Ok(hex(crc) == file.crc32c && is_zero(to, file.size_bytes..size_bytes)?)
 }
 
 /// The damage in one stored file.

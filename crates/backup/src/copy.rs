@@ -1,6 +1,7 @@
 //! Copies one file, and reads it back.
 
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 use kew_log::StorageFile;
@@ -56,6 +57,19 @@ pub(crate) fn checksum(
         note(progress, phase, piece)
     })?;
     Ok(crc)
+}
+
+/// Whether there is nothing but zeros in a part of a file.
+pub(crate) fn is_zero(place: &Place<'_>, bytes: Range<u64>) -> Result<bool, BackupError> {
+    let file = place.open()?;
+    let mut is_zero = true;
+    let name = place.path.display().to_string();
+    let read = |piece: &mut [u8], at| file.read_at(piece, bytes.start + at);
+    pieces(bytes.end - bytes.start, &name, read, |piece, _| {
+        is_zero &= piece.iter().all(|byte| *byte == 0);
+        Ok(())
+    })?;
+    Ok(is_zero)
 }
 
 fn note(progress: &dyn Progress, phase: Phase, piece: &[u8]) -> Result<(), BackupError> {

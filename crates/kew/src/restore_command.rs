@@ -25,21 +25,22 @@ pub(crate) fn run(args: &RestoreArgs) -> Result<()> {
         .context("nothing was restored")?;
     let unfinished = || {
         format!(
-            "the restore into {} has not finished: run it again, and it begins anew",
+            "the restore into {} has not finished: run it again, and it goes on",
             data_dir.display()
         )
     };
     let meter = Meter::new(args.json, "restored", backup.manifest().size_bytes());
-    if !restore.is_copying() {
-        backup
+    let reused_bytes = match restore.is_copying() {
+        true => restoring.clear().map(|()| 0).with_context(unfinished)?,
+        false => backup
             .copy_to(&restoring.log_path(), &metered(meter))
-            .with_context(unfinished)?;
-    }
+            .with_context(unfinished)?,
+    };
     let counts = restore.counts();
     begin_anew(restore, &restoring).with_context(unfinished)?;
     restoring.finish().with_context(unfinished)?;
     hint_at_root(data_dir);
-    print_restored(&backup, counts, data_dir, args)
+    print_restored(&backup, (counts, reused_bytes), data_dir, args)
 }
 
 /// Reads all of a backup, and everything that a start would read, as it would.
@@ -107,7 +108,7 @@ fn begin_anew(restore: Restore, restoring: &Restoring) -> Result<()> {
 
 fn print_restored(
     backup: &Backup,
-    (queues, messages): (usize, u64),
+    ((queues, messages), reused_bytes): ((usize, u64), u64),
     data_dir: &Path,
     args: &RestoreArgs,
 ) -> Result<()> {
@@ -120,9 +121,16 @@ fn print_restored(
                 "position": manifest.position,
                 "queues": queues,
                 "messages": messages,
+                "reused_bytes": reused_bytes,
             }
         }))?);
         return Ok(());
+    }
+    if reused_bytes > 0 {
+        print_line(&format!(
+            "{} were there from an earlier run",
+            size(reused_bytes)
+        ));
     }
     print_line(&format!(
         "restored the state of {}: {queues} queues, {messages} messages",

@@ -509,7 +509,7 @@ fn a_damaged_backup_restores_nothing() {
 }
 
 #[test]
-fn a_killed_restore_cannot_be_served_and_begins_anew() {
+fn a_killed_restore_cannot_be_served_and_goes_on() {
     let place = Place::new();
     let known = filled(&place.data(), 60);
     place.take();
@@ -548,7 +548,10 @@ fn a_killed_restore_cannot_be_served_and_begins_anew() {
     }
     crate::server::show(&format!("restores_killed={unfinished}"));
     if !place.restored().join("MANIFEST").exists() {
-        place.restore_whole();
+        let (ended, printed) = place.restore(&["--data-dir", to, "--json"]);
+        assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
+        let reused = last_json(&printed)["restored"]["reused_bytes"].as_u64();
+        assert!(reused > Some(0), "{printed}");
     }
     check_contents(&place.restored(), &known);
     // What is there is not overwritten.

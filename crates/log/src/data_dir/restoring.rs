@@ -1,7 +1,6 @@
 //! A data directory that a restore fills. It has no manifest before it is whole, so nothing else opens it.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{
@@ -12,7 +11,7 @@ use crate::FileStorage;
 use crate::storage::{create_directory, sync_directory};
 
 /// A data directory that this process alone fills, until it is dropped. If it is dropped unfinished, the next
-/// restore begins anew.
+/// restore finds what is there.
 #[derive(Debug)]
 pub struct Restoring {
     path: PathBuf,
@@ -20,8 +19,8 @@ pub struct Restoring {
 }
 
 impl Restoring {
-    /// Creates a data directory in a directory that is missing, empty, or left by an unfinished restore, of
-    /// which nothing is kept. Certificates may be there already.
+    /// Creates a data directory in a directory that is missing, empty, or left by an unfinished restore, whose files
+    /// stay. Certificates may be there already.
     pub fn begin(path: impl Into<PathBuf>) -> Result<Self, DataDirError> {
         let path = path.into();
         create_directory(&path).map_err(failed("create", &path))?;
@@ -34,14 +33,15 @@ impl Restoring {
         write_durably(&mark, b"").map_err(failed("write", &mark))?;
         sync_directory(&path).map_err(failed("sync", &path))?;
         let partition = path.join(PARTITION);
-        match fs::remove_dir_all(&partition) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(failed("remove", &partition)(error));
-            }
-            _ => {}
-        }
         create_directory(&partition).map_err(failed("create", &partition))?;
         Ok(Self { path, _lock: lock })
+    }
+
+    /// Removes all that an earlier restore has left.
+    pub fn clear(&self) -> Result<(), DataDirError> {
+        let partition = self.log_path();
+        fs::remove_dir_all(&partition).map_err(failed("remove", &partition))?;
+        create_directory(&partition).map_err(failed("create", &partition))
     }
 
     /// The directory for the log's files.
