@@ -27,6 +27,28 @@ pub struct Moment {
     pub boot: BootTime,
 }
 
+/// What a thread has spent since some moment, by two clocks.
+///
+/// While the machine runs something else, only the first one goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// The time that has passed.
+    pub elapsed: Duration,
+    /// The processor time that the thread has used.
+    pub on_processor: Duration,
+}
+
+impl Spent {
+    /// What it has spent since an earlier reading of the same clocks.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            elapsed: self.elapsed.saturating_sub(earlier.elapsed),
+            on_processor: self.on_processor.saturating_sub(earlier.on_processor),
+        }
+    }
+}
+
 /// When something is due: at the earlier of the two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Due {

@@ -40,7 +40,7 @@ pub use backup::{BackupPin, BackupRefused};
 pub use bodies::AnswerBodies;
 pub use broker::{Answer, Broker, BrokerOptions, Failure, StartError};
 pub use changes::ChangeWatch;
-pub use clock::{Clock, ClockReading, Due, Moment};
+pub use clock::{Clock, ClockReading, Due, Moment, Spent};
 pub use door::Door;
 pub use migrate::{MigrateError, Migrated, OldPartition};
 pub use ownership::Ownership;

@@ -16,7 +16,7 @@ use self::scrub::scrub_families;
 use self::topics::topic_families;
 use crate::overview::Status;
 use crate::partition::TurnEnd;
-use crate::{Broker, Rejection, Standing};
+use crate::{Broker, Rejection, Spent, Standing};
 
 /// Upper bounds of how many commands share a batch.
 const COMMANDS: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 512, 2048];
@@ -33,6 +33,10 @@ pub(crate) struct Instruments {
     turn_us_max: HighWater,
     turn_cpu: Histogram,
     turn_cpu_us_max: HighWater,
+    snapshot_step: Histogram,
+    snapshot_step_us_max: HighWater,
+    snapshot_step_cpu: Histogram,
+    snapshot_step_cpu_us_max: HighWater,
     /// Microseconds in which no command was decided, because of a segment and because of memory.
     waited_for_segment_us: Counter,
     waited_for_memory_us: Counter,
@@ -64,6 +68,10 @@ impl Instruments {
             turn_us_max: HighWater::new(),
             turn_cpu: Histogram::of_latencies(),
             turn_cpu_us_max: HighWater::new(),
+            snapshot_step: Histogram::of_latencies(),
+            snapshot_step_us_max: HighWater::new(),
+            snapshot_step_cpu: Histogram::of_latencies(),
+            snapshot_step_cpu_us_max: HighWater::new(),
             waited_for_segment_us: Counter::new(),
             waited_for_memory_us: Counter::new(),
             snapshot: Histogram::of_latencies(),
@@ -110,6 +118,15 @@ impl Instruments {
         if commands > 0 {
             self.batch_commands.observe(commands as u64);
         }
+    }
+
+    /// Notes what a step of a snapshot took.
+    pub(crate) fn note_snapshot_step(&self, took: Spent) {
+        self.snapshot_step.observe_duration(took.elapsed);
+        self.snapshot_step_us_max.note(us_rounded_up(took.elapsed));
+        self.snapshot_step_cpu.observe_duration(took.on_processor);
+        self.snapshot_step_cpu_us_max
+            .note(us_rounded_up(took.on_processor));
     }
 
     /// Notes how long commands have waited after a turn that could not decide them.
@@ -181,6 +198,7 @@ impl Broker {
             standing,
             read.is_some(),
         ));
+        families.extend(snapshot_step_families(instruments));
         families.push(
             Family::counter(
                 "kew_partition_wakeups",
@@ -257,6 +275,38 @@ fn log_families(instruments: &Instruments) -> Vec<Family> {
 
 fn seconds(us: &Counter) -> f64 {
     Duration::from_micros(us.value()).as_secs_f64()
+}
+
+/// How long snapshots took on the partition's thread. To write them is the work of another one.
+fn snapshot_step_families(instruments: &Instruments) -> [Family; 4] {
+    let most = |us: &HighWater| Duration::from_micros(us.value()).as_secs_f64();
+    [
+        Family::histogram(
+            "kew_partition_snapshot_step",
+            Unit::Seconds,
+            "Time that a step of a snapshot took on the partition's thread: its beginning, a piece of what it shares, or \
+             its end",
+        )
+        .observed(none(), instruments.snapshot_step.observed()),
+        Family::gauge(
+            "kew_partition_snapshot_step_max",
+            Unit::Seconds,
+            "Longest step of a snapshot since the start",
+        )
+        .amount(none(), most(&instruments.snapshot_step_us_max)),
+        Family::histogram(
+            "kew_partition_snapshot_step_cpu",
+            Unit::Seconds,
+            "Processor time of a step of a snapshot",
+        )
+        .observed(none(), instruments.snapshot_step_cpu.observed()),
+        Family::gauge(
+            "kew_partition_snapshot_step_cpu_max",
+            Unit::Seconds,
+            "Most processor time of a step of a snapshot since the start",
+        )
+        .amount(none(), most(&instruments.snapshot_step_cpu_us_max)),
+    ]
 }
 
 fn partition_families(

@@ -56,6 +56,7 @@ use self::scrub::Scrubbing;
 pub use self::scrub::{DamagedBody, QuarantinedRun, ScrubJob, ScrubOutcome, ScrubReport};
 use self::size::{Measured, SinceSnapshot};
 pub(crate) use self::snapshots::Content;
+use self::snapshots::StepTimes;
 use self::stirred::{PassedOver, Stirred};
 pub use self::turn::TurnEnd;
 use crate::Moment;
@@ -88,6 +89,8 @@ pub struct Partition<T> {
     /// When the last snapshot was begun, and until when those rest that are due by effects.
     snapshot_begun_at: BootTime,
     snapshots_rest_until: BootTime,
+    /// How long the steps of snapshots took.
+    step_times: StepTimes,
     /// The last time that the log had when it was opened.
     opened_at: Timestamp,
     /// When the latest turn was.

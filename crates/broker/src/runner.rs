@@ -34,7 +34,7 @@ use self::owner::Owner;
 use self::scrubber::Scrubber;
 use self::workers::Workers;
 use crate::metrics::Instruments;
-use crate::{BrokerOptions, ClockReading, Failure, Partition, PartitionOptions, StartError};
+use crate::{BrokerOptions, ClockReading, Failure, Partition, PartitionOptions, Spent, StartError};
 
 /// Longer than any wait that ends by itself.
 const DAY: Duration = Duration::from_secs(86_400);
@@ -154,6 +154,15 @@ fn wall() -> Timestamp {
 fn processor_time() -> Duration {
     let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(used).unwrap_or_default()
+}
+
+/// What this thread has spent, by the two clocks of turns.
+fn spent() -> Spent {
+    let elapsed = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Spent {
+        elapsed: Duration::try_from(elapsed).unwrap_or_default(),
+        on_processor: processor_time(),
+    }
 }
 
 /// Reads the machine's clocks.

@@ -21,6 +21,7 @@ use super::quarantine::Damaged;
 use super::reads::Reads;
 use super::scrub::Scrubbing;
 use super::size::{Measured, SinceSnapshot};
+use super::snapshots::StepTimes;
 use super::stirred::PassedOver;
 use super::{Partition, PartitionOptions};
 use crate::Moment;
@@ -146,6 +147,7 @@ impl<T> Partition<T> {
             last_snapshot_bytes: 0,
             snapshot_begun_at: BootTime::ZERO,
             snapshots_rest_until: BootTime::ZERO,
+            step_times: StepTimes::default(),
             effects: SinceSnapshot::after_replay(replayed.effect_count),
             measured,
             opened_at: Timestamp::from_ms(recovery.time_ms),

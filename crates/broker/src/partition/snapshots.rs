@@ -1,4 +1,4 @@
-//! When a snapshot is written.
+//! When a snapshot is written, and how long its steps take.
 
 use std::mem;
 
@@ -8,6 +8,7 @@ use kew_planted::{Seam, alter};
 
 use super::Partition;
 use super::live::Live;
+use crate::Spent;
 use crate::follower::to_engine;
 
 /// How much more than the log a snapshot may write that is due by effects. Less would make a start longer if small changes
@@ -97,6 +98,25 @@ impl Planned {
     }
 }
 
+/// How long the steps of snapshots took, if the driver has given clocks.
+#[derive(Debug, Default)]
+pub(super) struct StepTimes {
+    clocks: Option<fn() -> Spent>,
+    /// Those that the driver has not taken yet.
+    taken: Vec<Spent>,
+}
+
+impl StepTimes {
+    fn begin(&self) -> Option<Spent> {
+        self.clocks.map(|clocks| clocks())
+    }
+
+    fn end(&mut self, began: Option<Spent>) {
+        let took = began.zip(self.begin());
+        self.taken.extend(took.map(|(began, now)| now.since(began)));
+    }
+}
+
 impl<T> Partition<T> {
     /// Writes a snapshot if one is due and none is on its way to the disk. The partition calls this itself after each
     /// commit.
@@ -167,12 +187,27 @@ impl<T> Partition<T> {
         is_older_under_way
     }
 
+    /// Sets how the steps of snapshots are timed: by these clocks of the calling thread. By default they are not.
+    ///
+    /// A step is work without a pause. One begins a snapshot and gathers its first piece, and each of the others gathers
+    /// another piece. The clocks are read twice for each, and at no other time. The driver itself times how long it takes
+    /// to complete the job that has written a snapshot: only the driver knows the kind of a job that is done.
+    pub fn time_snapshot_steps(&mut self, clocks: fn() -> Spent) {
+        self.step_times.clocks = Some(clocks);
+    }
+
+    /// What each step of a snapshot took, since the last call. After each turn there are a few at most.
+    pub fn take_snapshot_steps(&mut self) -> impl Iterator<Item = Spent> + '_ {
+        self.step_times.taken.drain(..)
+    }
+
     pub(super) fn is_snapshot_possible(&self) -> bool {
         let snapshots = self.log.snapshots();
         !self.stopped && !snapshots.is_under_way && snapshots.bytes_since > 0
     }
 
     pub(super) fn begin_snapshot(&mut self) {
+        let began = self.step_times.begin();
         // The log notes how much the snapshot may take on a full disk.
         self.keep_for_draining();
         match (self.log).begin_snapshot(&Live::for_snapshot(&self.state)) {
@@ -184,7 +219,8 @@ impl<T> Partition<T> {
         self.measured.snapshot_begun();
         self.snapshot_begun_at = self.now.boot;
         self.state.begin_snapshot();
-        self.gather(self.options.gather_steps);
+        self.gather_piece(self.options.gather_steps);
+        self.step_times.end(began);
     }
 
     /// Whether a snapshot is being gathered: each turn gathers a piece.
@@ -194,9 +230,15 @@ impl<T> Partition<T> {
 
     /// Gathers a piece of the snapshot that was begun, if there is one. Once all is gathered, a job can write it.
     pub(super) fn gather(&mut self, steps: u64) {
-        if self.is_gathering()
-            && let Some(snapshot) = self.state.gather(steps)
-        {
+        if self.is_gathering() {
+            let began = self.step_times.begin();
+            self.gather_piece(steps);
+            self.step_times.end(began);
+        }
+    }
+
+    fn gather_piece(&mut self, steps: u64) {
+        if let Some(snapshot) = self.state.gather(steps) {
             let mut content: Box<dyn SnapshotContent> = Box::new(Content::Shared(snapshot));
             alter(Seam::Snapshot, &mut content);
             self.log.write_snapshot(content);

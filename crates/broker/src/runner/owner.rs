@@ -11,7 +11,7 @@ use super::mailbox::{Intake, Mailbox, ReportOf, Ticket};
 use super::scrubber::Scrubber;
 use super::space::ToldSpace;
 use super::workers::WorkerGone;
-use super::{DAY, Runner, processor_time, read_clocks};
+use super::{DAY, Runner, processor_time, read_clocks, spent};
 use crate::answers::HandOut;
 use crate::broker::lock;
 use crate::overview::slice_of;
@@ -69,6 +69,7 @@ impl<'a> Owner<'a> {
             );
         }
         partition.ask_who_waits(|(asker, _): &Ticket| asker.is_waiting());
+        partition.time_snapshot_steps(spent);
         runner.shared.open_intake();
         Self {
             clock: Clock::start(read_clocks(), partition.recorded_at()),
@@ -144,6 +145,9 @@ impl<'a> Owner<'a> {
         let on_processor = self.used.saturating_sub(used_before);
         let instruments = &self.runner.shared.instruments;
         instruments.note_turn(decided, took, on_processor);
+        for step in self.partition.take_snapshot_steps() {
+            instruments.note_snapshot_step(step);
+        }
         if self.partition.is_stopped() {
             return TurnEnd::Done;
         }
@@ -361,8 +365,13 @@ impl<'a> Owner<'a> {
         if !outcomes.is_empty() {
             let began = Instant::now();
             for returned in outcomes {
+                let snapshot_began = (returned.kind == JobKind::Snapshot).then(spent);
                 let outcome = self.runner.workers.take_back(returned);
                 self.complete(outcome);
+                if let Some(began) = snapshot_began {
+                    let instruments = &self.runner.shared.instruments;
+                    instruments.note_snapshot_step(spent().since(began));
+                }
             }
             self.completing += began.elapsed();
         }

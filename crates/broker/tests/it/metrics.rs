@@ -180,6 +180,77 @@ async fn a_turn_is_timed_without_its_commit() {
     broker.stop();
 }
 
+/// A snapshot is written by another thread. Its steps are what the partition's thread does for it: here one for each queue,
+/// of which the first is also the beginning, and one at the end.
+#[tokio::test]
+async fn steps_of_a_snapshot_are_timed_without_its_writing() {
+    const QUEUES: u32 = 5;
+    let storage = Arc::new(SlowStorage(MemoryStorage::new()));
+    let options = BrokerOptions {
+        partition: PartitionOptions {
+            snapshot_after_bytes: 16 * 1024,
+            gather_steps: 1,
+            ..PartitionOptions::default()
+        },
+        ..BrokerOptions::default()
+    };
+    let began = Instant::now();
+    let (broker, _) = Broker::start(storage, options).unwrap();
+    broker.submit(create()).await.unwrap();
+    for number in 1..QUEUES {
+        let queue = create_named(format!("queue{number}"));
+        broker.submit(queue).await.unwrap();
+    }
+    let before = metrics(&broker, 10).await;
+    for clock in ["", "_cpu"] {
+        let name = format!("kew_partition_snapshot_step{clock}_seconds_count");
+        assert_eq!(value(&before, &name, &[]), Some(0.0), "{name}");
+        let name = format!("kew_partition_snapshot_step{clock}_max_seconds");
+        assert_eq!(value(&before, &name, &[]), Some(0.0), "{name}");
+    }
+    // It makes one snapshot due, and nothing comes after it.
+    broker.submit(send("a".repeat(20_000))).await.unwrap();
+    // The partition tells it once the snapshot has ended, so all steps are counted.
+    let is_written = |page: &Page| value(page, "kew_log_snapshot_size_bytes", &[]).is_some();
+    let mut page = before;
+    while !is_written(&page) && began.elapsed() < PATIENCE {
+        page = metrics(&broker, 10).await;
+    }
+    assert!(is_written(&page), "no snapshot was written");
+    let get = |name: &str| value(&page, name, &[]).unwrap();
+    let written = get("kew_log_snapshot_seconds_sum");
+    assert!(written >= SYNC.as_secs_f64(), "{written} s");
+    for clock in ["", "_cpu"] {
+        let of = |what: &str| get(&format!("kew_partition_snapshot_step{clock}_{what}"));
+        let (count, sum) = (of("seconds_count"), of("seconds_sum"));
+        assert_eq!(count, f64::from(QUEUES + 1));
+        let longest = of("max_seconds");
+        assert!(longest > 0.0 && longest <= sum, "{longest} of {sum}");
+        // The target for a step can be read exactly.
+        let name = format!("kew_partition_snapshot_step{clock}_seconds_bucket");
+        let short = value(&page, &name, &[("le", "0.001")]).unwrap();
+        assert_eq!(
+            short == count,
+            longest <= 0.001,
+            "{short} of {count}, {longest} s"
+        );
+    }
+    // Steps are parts of turns. With the writing among them they would take longer.
+    let steps = get("kew_partition_snapshot_step_seconds_sum");
+    let turns = get("kew_partition_turn_seconds_sum");
+    let rounding = 1e-6 * get("kew_partition_snapshot_step_seconds_count");
+    assert!(
+        steps <= turns + rounding,
+        "{steps} s of steps in {turns} s of turns"
+    );
+    let on_processor = get("kew_partition_snapshot_step_cpu_seconds_sum");
+    assert!(
+        on_processor < written / 2.0,
+        "{on_processor} s on a processor, and {written} s of writing"
+    );
+    broker.stop();
+}
+
 /// Nothing may stay in memory, and each snapshot takes long.
 #[tokio::test]
 async fn the_time_in_which_commands_wait_for_memory_is_counted() {

@@ -2,8 +2,12 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use kew_broker::{Answered, Partition, PartitionOptions, Rejection, Reply, ResidentLimit, TurnEnd};
+use kew_broker::{
+    Answered, Partition, PartitionOptions, Rejection, Reply, ResidentLimit, Spent, TurnEnd,
+};
 use kew_engine::bus::{BusCommand, Purge};
 use kew_engine::storage::{Metadata, StorageCommand, StorageOutcome};
 use kew_engine::{Command, EntityName, Outcome, RunLength, SequenceNumber, Service, Timestamp};
@@ -172,6 +176,51 @@ fn a_snapshot_that_is_due_is_gathered_in_steps() {
     let count: usize = received.iter().map(|it| it.bodies().len()).sum();
     assert_eq!(count, sent);
     assert_eq!(driver.partition.state().counts().0, 21);
+}
+
+/// By clocks that the driver gives: the two readings for a step are the only ones.
+#[test]
+fn each_step_of_a_snapshot_is_timed_and_nothing_else() {
+    const QUEUES: usize = 6;
+    static READINGS: AtomicU64 = AtomicU64::new(0);
+    fn after(readings: u64) -> Spent {
+        Spent {
+            elapsed: Duration::from_millis(3 * readings),
+            on_processor: Duration::from_millis(2 * readings),
+        }
+    }
+    fn clocks() -> Spent {
+        after(READINGS.fetch_add(1, Ordering::Relaxed))
+    }
+    let mut driver = Driver::new();
+    driver.partition.time_snapshot_steps(clocks);
+    for number in 1..QUEUES {
+        let queue = EntityName::storage_queue("acct", format!("queue-{number}"));
+        let metadata = Metadata::default();
+        let created = Command::Storage(StorageCommand::CreateQueue { queue, metadata });
+        driver.ask(created).unwrap();
+    }
+    let mut sent = 0;
+    while !driver.partition.is_gathering() {
+        assert_eq!(READINGS.load(Ordering::Relaxed), 0, "no snapshot was begun");
+        driver.ask(send("a".repeat(1000))).unwrap();
+        sent += 1;
+        assert!(sent < 100, "no snapshot is due");
+    }
+    let mut steps: Vec<Spent> = driver.partition.take_snapshot_steps().collect();
+    assert!(!steps.is_empty(), "to begin it is a step");
+    let mut turns = 0;
+    while driver.partition.is_gathering() {
+        driver.ask(send("b")).unwrap();
+        steps.extend(driver.partition.take_snapshot_steps());
+        turns += 1;
+        assert!(turns < 100, "it does not end");
+    }
+    // A queue each, and the first one with the beginning.
+    assert_eq!(steps, [after(1); QUEUES]);
+    driver.ask(send("c")).unwrap();
+    assert_eq!(driver.partition.take_snapshot_steps().count(), 0);
+    assert_eq!(READINGS.load(Ordering::Relaxed), 2 * QUEUES as u64);
 }
 
 /// A clean end leaves a snapshot of everything, also if an older one was still under way.
