@@ -27,6 +27,13 @@ DISK_SECONDS_MAX = 60
 # The long put/delete run: larger bodies, because so many of 64 bytes would not fill the four segments that are allowed.
 CHURN_SIZE = 4096
 CHURN_CYCLES_MAX = 500_000
+# What the partition's thread does at once, by the wall clock and by its processor time: metric, row, and target in ms.
+LONGEST = [
+    ("turn", "longest turn", report.TURN_MS_MAX),
+    ("turn_cpu", "most processor time of a turn", report.TURN_MS_MAX),
+    ("snapshot_step", "longest step of a snapshot by the wall clock", report.SNAPSHOT_STEP_MS_MAX),
+    ("snapshot_step_cpu", "most processor time of a step of a snapshot", report.SNAPSHOT_STEP_MS_MAX),
+]
 # Rows for later steps of the plan, in Service Bus only: how the queue is created and filled.
 VARIANTS = {
     "sessions": (["--sessions"], ["--sessions", "100000"]),
@@ -151,22 +158,25 @@ def memory_rows(kew, messages, factor=1):
 
 
 def turn_rows(kew, stalls, during):
-    """The longest turn since the process started, by two clocks, and the longest stall of the machine meanwhile."""
+    """The longest turns and steps of snapshots since the process started, and stalls of the machine meanwhile."""
     # One page: turns go on between two.
     page = kew.metrics()
-    rows = []
-    for name, what in [("turn", f"longest turn, {during}"), ("turn_cpu", f"most processor time of a turn, {during}")]:
-        longest = total(page, f"kew_partition_{name}_max_seconds")
-        if longest is None:
-            # An older build has no such metric.
-            rows.append(Row(what, "not reported"))
-            continue
-        turns = total(page, f"kew_partition_{name}_seconds_count")
-        short = total(page, f"kew_partition_{name}_seconds_bucket", le="0.025")
-        figure = f"{number(longest * 1000)} ms; {turns - short:,.0f} of {turns:,.0f} above {report.TURN_MS_MAX} ms"
-        rows.append(Row.at_most(what, longest * 1000, report.TURN_MS_MAX, "ms", figure))
-    rows.append(stall_row(stalls.since(kew.began), during))
-    return rows
+    rows = [longest_row(page, *longest, during) for longest in LONGEST]
+    return [*rows, stall_row(stalls.since(kew.began), during)]
+
+
+def longest_row(page, name, what, bound_ms, during):
+    what = f"{what}, {during}"
+    longest = total(page, f"kew_partition_{name}_max_seconds")
+    if longest is None:
+        # An older build has no such metric.
+        return Row(what, "not reported")
+    count = total(page, f"kew_partition_{name}_seconds_count")
+    if count == 0:
+        return Row(what, "none")
+    short = total(page, f"kew_partition_{name}_seconds_bucket", le=f"{bound_ms / 1000:g}")
+    figure = f"{number(longest * 1000)} ms; {count - short:,.0f} of {count:,.0f} above {bound_ms} ms"
+    return Row.at_most(what, longest * 1000, bound_ms, "ms", figure)
 
 
 def stall_row(stalls, during):

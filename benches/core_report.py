@@ -16,6 +16,7 @@ NAMES = {"queue": "Queue Storage", "bus": "Service Bus"}
 MB = 1_000_000
 SEGMENT_BYTES = 64 * 1024 * 1024
 TURN_MS_MAX = 25
+SNAPSHOT_STEP_MS_MAX = 1
 READY_EMPTY_MS_MAX = 50
 RATIO_MIN = 0.9
 TAIL_RATIO_MAX = 2
