@@ -5,7 +5,7 @@
 //! [`Entities::get_mut`], [`Entities::insert`] and [`Entities::remove`], so none can be missed. What is read into memory,
 //! or taken out of it, is no change: [`Entities::get_physical`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -52,9 +52,10 @@ const ALL: u64 = u64::MAX;
 struct Gathering<S> {
     /// All entities of lower numbers were gathered.
     next: u64,
-    /// From there on, those that were gathered, or that there was none of when the snapshot began.
-    early: BTreeSet<Incarnation>,
-    gathered: Vec<(Incarnation, S)>,
+    /// From there on, those that changed since the snapshot began, as they were then. `None` if there was none.
+    early: BTreeMap<Incarnation, Option<S>>,
+    /// In the order of incarnations.
+    gathered: Vec<S>,
     /// The marks of the heads of all that were gathered, and of those that have changed since the snapshot began: these
     /// are no longer among the marks of the entities.
     marks: HeadMarks,
@@ -127,8 +128,9 @@ impl<E: Share> Entities<E> {
     pub(crate) fn begin(&mut self) {
         self.gathering = Some(Gathering {
             next: 0,
-            early: BTreeSet::new(),
-            gathered: Vec::new(),
+            early: BTreeMap::new(),
+            // With all its room: to grow it would move everything in one step.
+            gathered: Vec::with_capacity(self.all.len()),
             marks: HeadMarks::new(),
         });
         self.changed = None;
@@ -148,33 +150,36 @@ impl<E: Share> Entities<E> {
         if gathering.next == ALL {
             return true;
         }
-        for (incarnation, entity) in self.all.range(Incarnation::new(gathering.next)..) {
+        let mut all = (self.all.range(Incarnation::new(gathering.next)..)).peekable();
+        loop {
+            // What has changed can be gone, and is gathered in its turn all the same.
+            let early = gathering.early.first_key_value().map(|(it, _)| *it);
+            let there = all.peek().map(|(it, _)| **it);
+            let Some(incarnation) = early.into_iter().chain(there).min() else {
+                gathering.next = ALL;
+                return true;
+            };
             if *steps == 0 {
                 gathering.next = incarnation.as_u64();
                 return false;
             }
-            if gathering.early.remove(incarnation) {
+            let entity = all.next_if(|(it, _)| **it == incarnation);
+            if let Some(shared) = gathering.early.remove(&incarnation) {
                 *steps = steps.saturating_sub(1);
-                continue;
+                gathering.gathered.extend(shared);
+            } else if let Some((_, entity)) = entity {
+                let shared = entity.share(incarnation);
+                *steps = steps.saturating_sub(E::steps(&shared));
+                share_mark(&mut gathering.marks, &mut self.marks, incarnation);
+                gathering.gathered.push(shared);
             }
-            let shared = entity.share(*incarnation);
-            *steps = steps.saturating_sub(E::steps(&shared));
-            share_mark(&mut gathering.marks, &mut self.marks, *incarnation);
-            gathering.gathered.push((*incarnation, shared));
         }
-        gathering.next = ALL;
-        true
     }
 
-    /// What was gathered, in the order of incarnations, and the marks of its heads.
+    /// What was gathered, in the order of incarnations, and the marks of its heads. Takes one step.
     pub(crate) fn take_gathered(&mut self) -> (Vec<E::Shared>, HeadMarks) {
-        let Some(gathering) = self.gathering.take() else {
-            return (Vec::new(), HeadMarks::new());
-        };
-        let mut gathered = gathering.gathered;
-        gathered.sort_by_key(|(incarnation, _)| *incarnation);
-        let gathered = gathered.into_iter().map(|(_, shared)| shared);
-        (gathered.collect(), gathering.marks)
+        let gathering = self.gathering.take();
+        gathering.map_or_else(Default::default, |it| (it.gathered, it.marks))
     }
 
     /// How many steps it took since the last call to gather entities that were about to change.
@@ -201,16 +206,13 @@ impl<E: Share> Entities<E> {
         let Some(gathering) = &mut self.gathering else {
             return;
         };
-        let is_gathered =
-            incarnation.as_u64() < gathering.next || !gathering.early.insert(incarnation);
-        if is_gathered {
+        if incarnation.as_u64() < gathering.next || gathering.early.contains_key(&incarnation) {
             return;
         }
-        if let Some(entity) = self.all.get(&incarnation) {
-            let shared = entity.share(incarnation);
-            self.steps += E::steps(&shared);
-            gathering.gathered.push((incarnation, shared));
-        }
+        let entity = self.all.get(&incarnation);
+        let shared = entity.map(|entity| entity.share(incarnation));
+        self.steps += shared.as_ref().map_or(0, E::steps);
+        gathering.early.insert(incarnation, shared);
     }
 }
 
@@ -387,5 +389,23 @@ mod tests {
         entities.get_mut(&Incarnation::new(9));
         entities.get_mut(&Incarnation::new(9));
         assert_eq!(entities.take_steps(), 3);
+    }
+
+    #[test]
+    fn what_is_gone_meanwhile_is_gathered_in_steps_too() {
+        let mut entities = Entities::default();
+        (1..=10).for_each(|key| entities.insert(Incarnation::new(key), Number(key)));
+        let before = all(&entities);
+        entities.begin();
+        assert!(!entities.gather(&mut 1));
+        for key in 3..=10 {
+            entities.remove(&Incarnation::new(key));
+        }
+        let mut count = 1;
+        while !entities.gather(&mut 1) {
+            count += 1;
+        }
+        assert_eq!(count, 9);
+        assert_eq!(entities.take_gathered().0, before);
     }
 }
