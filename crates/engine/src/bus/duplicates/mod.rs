@@ -167,9 +167,27 @@ impl Duplicates {
 
     /// The time before which ids are dropped, if a block that a snapshot has has such ids.
     pub(crate) fn dropped_before(&self) -> Option<Timestamp> {
-        let from = counting_from(self.kept_from);
-        let kept = self.blocks().find(|block| block.last_at() >= from)?;
+        let kept = self.first_from(counting_from(self.kept_from))?;
         (kept.first_at() < self.kept_from).then_some(self.kept_from)
+    }
+
+    /// The first block with an id seen from a time on. It is searched for: there can be any number of blocks before it
+    /// that wait to be freed, and a snapshot asks for it in one step.
+    fn first_from(&self, from: Timestamp) -> Option<&Block> {
+        let oldest = self.full.iter().next();
+        // Full blocks have numbers that follow each other, in the order of their times.
+        let (mut first, mut end) = (oldest.map_or(self.next, |(it, _)| it), self.next);
+        while first < end {
+            let middle = first + (end - first) / 2;
+            let block = self.full.get(middle);
+            match block.is_some_and(|block| block.last_at() < from) {
+                true => first = middle + 1,
+                false => end = middle,
+            }
+        }
+        let newest = (!self.newest.is_empty()).then_some(&self.newest);
+        let newest = newest.filter(|block| block.last_at() >= from);
+        self.full.get(first).or(newest)
     }
 
     /// How many ids were copied since the last call because a snapshot had them.
