@@ -12,8 +12,6 @@ use bytes::Bytes;
 
 use crate::bus::{Arrival, BusFact};
 use crate::catalogue::AccountRecord;
-use crate::effect::Effect;
-use crate::queues::Moved;
 use crate::storage::StorageFact;
 use crate::table::{RunLength, Slots};
 use crate::vocabulary::{Incarnation, SequenceNumber, Service, Timestamp};
@@ -90,62 +88,32 @@ impl From<BusFact> for Fact {
     }
 }
 
-impl Fact {
-    /// What happened to messages.
-    pub fn effects(&self) -> &[Effect] {
-        match self {
-            Self::Storage(fact) => fact.effects(),
-            Self::Bus(fact) => fact.effects(),
-            Self::PartitionInitialized { .. }
-            | Self::ServicePropertiesSet { .. }
-            | Self::AccountPut { .. }
-            | Self::AccountRemoved { .. }
-            | Self::Quarantined { .. }
-            | Self::RunLost { .. } => &[],
-        }
-    }
-
-    /// The bodies that moved.
-    pub fn moves(&self) -> &[Moved] {
-        match self {
-            Self::Storage(fact) => fact.moves(),
-            Self::Bus(fact) => fact.moves(),
-            Self::PartitionInitialized { .. }
-            | Self::ServicePropertiesSet { .. }
-            | Self::AccountPut { .. }
-            | Self::AccountRemoved { .. }
-            | Self::Quarantined { .. }
-            | Self::RunLost { .. } => &[],
-        }
-    }
-}
-
 impl Event {
     /// The entities that the event changes. One can come more than once.
     pub fn entities(&self) -> impl Iterator<Item = Incarnation> + '_ {
-        let queue = match &self.fact {
-            Fact::Storage(fact) => fact.queue(),
-            Fact::Bus(fact) => fact.entity(),
-            Fact::Quarantined { entity, .. } | Fact::RunLost { entity, .. } => Some(*entity),
+        let (stored, bus, either) = match &self.fact {
+            Fact::Storage(fact) => (Some(fact), None, None),
+            Fact::Bus(fact) => (None, Some(fact), None),
+            Fact::Quarantined { entity, .. } | Fact::RunLost { entity, .. } => {
+                (None, None, Some(*entity))
+            }
             Fact::PartitionInitialized { .. }
             | Fact::ServicePropertiesSet { .. }
             | Fact::AccountPut { .. }
-            | Fact::AccountRemoved { .. } => None,
+            | Fact::AccountRemoved { .. } => (None, None, None),
         };
-        let other = self.bus_fact().and_then(BusFact::other_entity);
-        let effects = self.fact.effects().iter().map(Effect::entity);
-        let moves = self.fact.moves().iter().map(Moved::entity);
-        let whole = queue.into_iter().chain(other);
-        whole.chain(effects).chain(moves)
+        let stored = stored.into_iter().flat_map(StorageFact::entities);
+        let bus = bus.into_iter().flat_map(BusFact::entities);
+        either.into_iter().chain(stored).chain(bus)
     }
 
     /// How many effects the event has: each concerns one message, or is about something else.
     pub fn effect_count(&self) -> usize {
         match &self.fact {
-            Fact::Storage(StorageFact::Messages { effects })
-            | Fact::Bus(BusFact::Messages { effects }) => effects.len(),
-            Fact::Storage(StorageFact::BodiesMoved { moves })
-            | Fact::Bus(BusFact::BodiesMoved { moves }) => moves.len(),
+            Fact::Storage(StorageFact::Messages { effects }) => effects.len(),
+            Fact::Bus(BusFact::Messages { effects }) => effects.len(),
+            Fact::Storage(StorageFact::BodiesMoved { moves }) => moves.len(),
+            Fact::Bus(BusFact::BodiesMoved { moves }) => moves.len(),
             Fact::PartitionInitialized { .. }
             | Fact::ServicePropertiesSet { .. }
             | Fact::AccountPut { .. }

@@ -49,7 +49,7 @@ pub use catalogue::{
 pub use command::Command;
 pub use describe::Description;
 pub use effect::{
-    Arrival, Bodies, BusSession, Effect, Effects, Lease, NewBody, NextCopy, Rest, SessionOf,
+    Arrival, Bodies, BusSession, Effect, Effects, Lease, NewBody, NextCopy, Own, Rest, SessionOf,
     Standing, Was,
 };
 pub use event::{Event, Fact};

@@ -235,10 +235,9 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::effect::Effect;
     use crate::event::{Event, Fact};
-    use crate::storage::StorageFact;
     use crate::storage::message::Message;
+    use crate::storage::{Effect, StorageFact};
     use crate::table::{BodyEncoding, Placed};
     use crate::turn::{Journal, Turn};
     use crate::vocabulary::{BodyLocation, Place, SequenceNumber};

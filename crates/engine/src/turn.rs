@@ -21,7 +21,6 @@ pub use self::tick::Ticked;
 use crate::bus::{self, BusFact, COPIES_AT_ONCE_MAX, Format, HandOut, NoFormat};
 use crate::catalogue::{self, Scope};
 use crate::command::Command;
-use crate::effect::{Effect, Effects};
 use crate::event::{Event, Fact};
 use crate::outcome::{Outcome, Refusal};
 use crate::state::State;
@@ -55,7 +54,7 @@ pub struct Turn<'a> {
     /// What the command hands out and removes.
     hand_out: HandOut,
     /// Effects that are applied and not recorded yet.
-    effects: Vec<Effect>,
+    effects: Vec<bus::Effect>,
 }
 
 impl<'a> Turn<'a> {
@@ -184,7 +183,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Applies an effect on a bus queue. It is recorded with those that follow.
-    fn emit_bus_effect(&mut self, effect: Effect) {
+    fn emit_bus_effect(&mut self, effect: bus::Effect) {
         debug_assert!(
             self.state.bus.is_exact(&effect),
             "the state is not as this says: {effect:?}"
@@ -202,7 +201,7 @@ impl<'a> Turn<'a> {
         if self.effects.is_empty() {
             return;
         }
-        let effects = Effects::from(std::mem::take(&mut self.effects));
+        let effects = bus::Effects::from(std::mem::take(&mut self.effects));
         let event = Event {
             at: self.now,
             fact: Fact::Bus(BusFact::Messages { effects }),

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use kew_engine::bus::BusFact;
-use kew_engine::{
-    Effect, EntityName, Fact, Incarnation, Moved, MovedOf, SUBSCRIPTIONS, Service, Timestamp,
-};
+use kew_engine::bus::{BusFact, Effect, Moved, MovedOf, OwnEffect, OwnHolder};
+use kew_engine::{EntityName, Fact, Incarnation, SUBSCRIPTIONS, Service, Timestamp};
 
 use super::reading::Reading;
 
@@ -53,8 +51,35 @@ impl Reading {
         self.delete_namesake(at, name, deleted);
     }
 
+    /// Restores what these effects and moves imply and a gap has hidden.
+    pub(super) fn prepare_bus_messages(&mut self, now: Timestamp, fact: &BusFact, why: &str) {
+        let service = Service::ServiceBus;
+        let mut passed = None;
+        for effect in fact.effects() {
+            if let Effect::Own(OwnEffect::Passed { topic, .. }) = effect {
+                passed = Some(*topic);
+            }
+            self.stand_in_copied(passed, effect, now);
+            self.prepare_effect(service, now, effect, why, |reading, own| match own {
+                OwnEffect::SessionReleasing { queue, .. }
+                | OwnEffect::SessionFreed { queue, .. } => {
+                    reading.stand_in(service, *queue, now);
+                }
+                // Lower numbers that were never read are no messages of the topic: their copies are elsewhere.
+                OwnEffect::Passed { topic, .. } | OwnEffect::FannedOut { topic, .. } => {
+                    reading.stand_in(service, topic.entity, now);
+                    reading.state.make_topic(topic.entity);
+                    reading.without_next.remove(&topic.entity);
+                }
+            });
+        }
+        for moved in fact.moves() {
+            self.stand_in(service, moved.entity(), now);
+        }
+    }
+
     /// Notes the entities that are no sub-queues, as effects and moves show.
-    pub(super) fn note_firsts(&mut self, fact: &Fact) {
+    pub(super) fn note_firsts(&mut self, fact: &BusFact) {
         let mut before = None;
         for effect in fact.effects() {
             self.note_first(effect, before);
@@ -72,10 +97,19 @@ impl Reading {
             (_, Effect::Arrived { to, message }) if message.record.cause.is_none() => {
                 self.first_of_queue.insert(to.entity);
             }
-            (_, Effect::SessionReleasing { queue, .. } | Effect::SessionFreed { queue, .. }) => {
+            (
+                _,
+                Effect::Own(
+                    OwnEffect::SessionReleasing { queue, .. }
+                    | OwnEffect::SessionFreed { queue, .. },
+                ),
+            ) => {
                 self.first_of_queue.insert(*queue);
             }
-            (_, Effect::Passed { topic, .. } | Effect::FannedOut { topic, .. }) => {
+            (
+                _,
+                Effect::Own(OwnEffect::Passed { topic, .. } | OwnEffect::FannedOut { topic, .. }),
+            ) => {
                 self.first_of_queue.insert(topic.entity);
             }
             // A message that moves to another entity than the next one was forwarded.
@@ -84,13 +118,7 @@ impl Reading {
             {
                 self.first_of_queue.insert(to.entity);
             }
-            (
-                _,
-                Effect::Arrived { .. }
-                | Effect::Leased { .. }
-                | Effect::Ended { .. }
-                | Effect::RangeEnded { .. },
-            ) => {}
+            (_, Effect::Arrived { .. } | Effect::Leased { .. } | Effect::Ended { .. }) => {}
         }
     }
 
@@ -98,8 +126,8 @@ impl Reading {
     fn note_first_moved(&mut self, moved: &Moved) {
         let is_first = match &moved.of {
             MovedOf::Message { message, .. } => message.record.cause.is_none(),
-            MovedOf::State { .. } => true,
-            MovedOf::Change { .. } => false,
+            MovedOf::Own(OwnHolder::State { .. }) => true,
+            MovedOf::Own(OwnHolder::Change { .. }) => false,
         };
         if is_first {
             self.first_of_queue.insert(moved.entity());

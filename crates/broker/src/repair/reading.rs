@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
 use kew_engine::bus::BusFact;
-use kew_engine::storage::StorageFact;
+use kew_engine::storage::{OwnEffect, StorageFact};
 use kew_engine::{
     DecodedPage, Effect, EntityName, Event, Fact, Incarnation, NewBody, Place, RestoringPages,
     SequenceNumber, Service, State, Timestamp,
@@ -41,7 +41,7 @@ pub(super) struct Reading {
     /// The next sequence number of each queue at the last gap.
     pub(super) next_at_gap: BTreeMap<Incarnation, SequenceNumber>,
     /// Queues whose next number was not read: those below the next arrival may have been gone for long.
-    without_next: BTreeSet<Incarnation>,
+    pub(super) without_next: BTreeSet<Incarnation>,
     /// Queues whose creation was not read, by the names they were given.
     pub(super) stand_ins: BTreeMap<Incarnation, EntityName>,
     /// Topics whose creation was not read, and whose names their subscriptions have.
@@ -200,12 +200,14 @@ impl Reading {
             ) => {
                 self.stand_in(Service::QueueStorage, *queue, event.at);
             }
-            Fact::Storage(StorageFact::Messages { .. } | StorageFact::BodiesMoved { .. }) => {
-                self.prepare_messages(Service::QueueStorage, event, &why);
+            Fact::Storage(
+                fact @ (StorageFact::Messages { .. } | StorageFact::BodiesMoved { .. }),
+            ) => {
+                self.prepare_stored_messages(event.at, fact, &why);
             }
-            Fact::Bus(BusFact::Messages { .. } | BusFact::BodiesMoved { .. }) => {
-                self.note_firsts(&event.fact);
-                self.prepare_messages(Service::ServiceBus, event, &why);
+            Fact::Bus(fact @ (BusFact::Messages { .. } | BusFact::BodiesMoved { .. })) => {
+                self.note_firsts(fact);
+                self.prepare_bus_messages(event.at, fact, &why);
             }
             Fact::Storage(StorageFact::QueueDeleted { queue }) => {
                 self.correct_service(Service::QueueStorage, *queue, event.at);
@@ -245,21 +247,36 @@ impl Reading {
     }
 
     /// Restores what these effects and moves imply and a gap has hidden.
-    fn prepare_messages(&mut self, service: Service, event: &Event, why: &str) {
-        let mut passed = None;
-        for effect in event.fact.effects() {
-            if let Effect::Passed { topic, .. } = effect {
-                passed = Some(*topic);
-            }
-            self.stand_in_copied(passed, effect, event.at);
-            self.prepare_effect(service, event.at, effect, why);
+    fn prepare_stored_messages(&mut self, now: Timestamp, fact: &StorageFact, why: &str) {
+        let service = Service::QueueStorage;
+        for effect in fact.effects() {
+            self.prepare_effect(service, now, effect, why, |reading, own| match own {
+                OwnEffect::RangeEnded {
+                    entity,
+                    from,
+                    until,
+                } => {
+                    reading.correct_service(service, *entity, now);
+                    let gone = *from..*until;
+                    let holes = &mut reading.holes;
+                    holes.retain(|(of, number), _| of != entity || !gone.contains(number));
+                }
+            });
         }
-        for moved in event.fact.moves() {
-            self.stand_in(service, moved.entity(), event.at);
+        for moved in fact.moves() {
+            self.stand_in(service, moved.entity(), now);
         }
     }
 
-    fn prepare_effect(&mut self, service: Service, now: Timestamp, effect: &Effect, why: &str) {
+    /// Restores what an effect implies. `prepare_own` does so for one that only its service has.
+    pub(super) fn prepare_effect<O>(
+        &mut self,
+        service: Service,
+        now: Timestamp,
+        effect: &Effect<O>,
+        why: &str,
+        prepare_own: impl FnOnce(&mut Self, &O),
+    ) {
         match effect {
             Effect::Arrived { to, .. } => {
                 self.note_arrival(service, *to, now, why);
@@ -277,25 +294,7 @@ impl Reading {
                 self.correct_service(service, at.entity, now);
                 self.holes.remove(&(at.entity, at.number));
             }
-            Effect::RangeEnded {
-                entity,
-                from,
-                until,
-            } => {
-                self.correct_service(service, *entity, now);
-                let gone = *from..*until;
-                self.holes
-                    .retain(|(of, number), _| of != entity || !gone.contains(number));
-            }
-            Effect::SessionReleasing { queue, .. } | Effect::SessionFreed { queue, .. } => {
-                self.stand_in(service, *queue, now);
-            }
-            // Lower numbers that were never read are no messages of the topic: their copies are elsewhere.
-            Effect::Passed { topic, .. } | Effect::FannedOut { topic, .. } => {
-                self.stand_in(service, topic.entity, now);
-                self.state.make_topic(topic.entity);
-                self.without_next.remove(&topic.entity);
-            }
+            Effect::Own(own) => prepare_own(self, own),
         }
     }
 

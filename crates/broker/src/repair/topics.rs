@@ -4,7 +4,8 @@
 //! subscription of it. A subscription has the name of its topic in its own. A copy shows a subscription, because it comes
 //! behind the number of its topic.
 
-use kew_engine::{Effect, EntityName, Incarnation, Place, SUBSCRIPTIONS, Service, Timestamp};
+use kew_engine::bus::Effect;
+use kew_engine::{EntityName, Incarnation, Place, SUBSCRIPTIONS, Service, Timestamp};
 
 use super::reading::Reading;
 

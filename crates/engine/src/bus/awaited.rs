@@ -7,8 +7,8 @@
 use super::BusMessageState;
 use super::queues::Queues;
 use super::session::{RELEASING, WholeSession};
+use crate::bus::{Effect, OwnEffect};
 use crate::catalogue::Catalogue;
-use crate::effect::Effect;
 use crate::vocabulary::token::TokenKind;
 use crate::vocabulary::{EntityName, Incarnation, Timestamp, Token};
 
@@ -48,15 +48,13 @@ impl Arrival {
                 let is_ready = lease.standing.state == BusMessageState::Ready;
                 is_ready.then_some(Self::Returned(at.entity, was.session))
             }
-            Effect::SessionReleasing { queue, session }
-            | Effect::SessionFreed { queue, session } => {
-                Some(Self::Session(*queue, session.clone()))
-            }
+            Effect::Own(
+                OwnEffect::SessionReleasing { queue, session }
+                | OwnEffect::SessionFreed { queue, session },
+            ) => Some(Self::Session(*queue, session.clone())),
             // Nobody waits for a message of a topic: those who wait for its copies learn of these.
             Effect::Ended { .. }
-            | Effect::RangeEnded { .. }
-            | Effect::Passed { .. }
-            | Effect::FannedOut { .. } => None,
+            | Effect::Own(OwnEffect::Passed { .. } | OwnEffect::FannedOut { .. }) => None,
         }
     }
 }

@@ -8,8 +8,8 @@ mod moves;
 use kew_filter::RuleId;
 
 use super::{AddedRule, BusQueueOptions};
-use crate::effect::{BusSession, Effect, Effects};
-use crate::queues::Moved;
+use crate::bus::{Effect, Effects, Moved};
+use crate::effect::BusSession;
 use crate::vocabulary::{
     BodyLocation, EntityName, Incarnation, LeaseGeneration, SequenceNumber, Timestamp,
 };
@@ -133,8 +133,16 @@ pub enum BusFact {
 }
 
 impl BusFact {
+    /// The entities that the fact changes. One can come more than once.
+    pub(crate) fn entities(&self) -> impl Iterator<Item = Incarnation> + '_ {
+        let whole = self.entity().into_iter().chain(self.other_entity());
+        let effects = self.effects().iter().map(Effect::entity);
+        let moves = self.moves().iter().map(Moved::entity);
+        whole.chain(effects).chain(moves)
+    }
+
     /// The entity, if the fact is not about messages.
-    pub(crate) fn entity(&self) -> Option<Incarnation> {
+    fn entity(&self) -> Option<Incarnation> {
         match self {
             Self::QueueCreated { queue, .. }
             | Self::QueueUpdated { queue, .. }
@@ -151,7 +159,7 @@ impl BusFact {
     }
 
     /// Another entity that the fact changes.
-    pub(crate) fn other_entity(&self) -> Option<Incarnation> {
+    fn other_entity(&self) -> Option<Incarnation> {
         match self {
             Self::RulesChanged { subscription, .. } => Some(*subscription),
             Self::Messages { .. }
@@ -194,7 +202,7 @@ impl BusFact {
     }
 
     /// What happened to messages.
-    pub(crate) fn effects(&self) -> &[Effect] {
+    pub fn effects(&self) -> &[Effect] {
         match self {
             Self::Messages { effects } => effects,
             Self::QueueCreated { .. }
@@ -218,7 +226,7 @@ impl BusFact {
     }
 
     /// The bodies that moved.
-    pub(crate) fn moves(&self) -> &[Moved] {
+    pub fn moves(&self) -> &[Moved] {
         match self {
             Self::BodiesMoved { moves } => moves,
             Self::Messages { .. }

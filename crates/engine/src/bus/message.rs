@@ -7,7 +7,8 @@ use bytes::Bytes;
 
 use super::BusMessageState;
 use super::backlog::Kept;
-use crate::effect::{Arrival, BusSession, Effect, Lease, NewBody, Rest, Standing};
+use crate::bus::Effect;
+use crate::effect::{Arrival, BusSession, Lease, NewBody, Rest, Standing};
 use crate::queues::Profile;
 use crate::table::{Entry, Record, Side};
 use crate::vocabulary::{BodyLocation, Place, SequenceNumber, Timestamp};

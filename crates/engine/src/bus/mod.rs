@@ -14,6 +14,7 @@ mod command;
 mod decide;
 mod describe;
 mod duplicates;
+mod effect;
 pub(crate) mod event;
 mod format;
 mod ids;
@@ -44,6 +45,7 @@ pub use command::{
 pub use decide::{Behind, Unread};
 pub(crate) use decide::{By, DueSpent, DueStep, Ground, HandOut, Turn};
 pub(crate) use duplicates::{Block as IdBlock, Duplicates, REMEMBERED_SIZE_BYTES, ReadBlock};
+pub use effect::{Effect, Effects, Moved, MovedOf, OwnEffect, OwnHolder};
 pub use event::BusFact;
 pub use format::{
     ACTION_SIZE_BYTES_MAX, DESCRIPTION_SIZE_BYTES_MAX, Format, Known, Made, NoFormat, Unfit,

@@ -6,9 +6,10 @@ use super::duplicates::{Duplicates, REMEMBERED_ID_SIZE_BYTES};
 use super::message::Message;
 use super::role::Role;
 use super::rules::{DefaultRule, Topic, default_of_both};
+use crate::bus::{Effect, Moved, MovedOf};
 use crate::catalogue::{Catalogue, Deadline, FamilySize};
-use crate::effect::{Effect, Was};
-use crate::queues::{Flow, Moved, MovedOf, Queue};
+use crate::effect::Was;
+use crate::queues::{Flow, Queue};
 use crate::table::{Entry, Live, MessageState, Resident, RunLength};
 use crate::vocabulary::{BodyLocation, EntityName, Hint, Incarnation, SequenceNumber, Timestamp};
 
@@ -267,12 +268,7 @@ impl Queue for BusQueue {
                 let is_handled = !is_scheduled(was.standing.state) && !has_expired(was, at);
                 self.flow.completed += u64::from(is_handled);
             }
-            Effect::Leased { .. }
-            | Effect::RangeEnded { .. }
-            | Effect::SessionReleasing { .. }
-            | Effect::SessionFreed { .. }
-            | Effect::Passed { .. }
-            | Effect::FannedOut { .. } => {}
+            Effect::Leased { .. } | Effect::Own(_) => {}
         }
     }
 
@@ -406,12 +402,7 @@ fn is_of_topic(effect: &Effect, at: Timestamp) -> bool {
     match effect {
         Effect::Arrived { .. } => true,
         Effect::Ended { was, .. } => has_expired(was, at),
-        Effect::Leased { .. }
-        | Effect::RangeEnded { .. }
-        | Effect::SessionReleasing { .. }
-        | Effect::SessionFreed { .. }
-        | Effect::Passed { .. }
-        | Effect::FannedOut { .. } => false,
+        Effect::Leased { .. } | Effect::Own(_) => false,
     }
 }
 

@@ -8,27 +8,27 @@ use crate::vocabulary::place::Before;
 
 /// The effects of one event, in order. Nearly always there is one, which takes no memory of its own.
 #[derive(Clone, Debug)]
-pub struct Effects(Held);
+pub struct Effects<O>(Held<O>);
 
 #[derive(Clone, Debug)]
-enum Held {
-    One(Effect),
+enum Held<O> {
+    One(Effect<O>),
     /// Any number.
-    Many(Vec<Effect>),
+    Many(Vec<Effect<O>>),
 }
 
-impl PartialEq for Effects {
+impl<O: PartialEq> PartialEq for Effects<O> {
     fn eq(&self, other: &Self) -> bool {
         **self == **other
     }
 }
 
-impl Eq for Effects {}
+impl<O: Eq> Eq for Effects<O> {}
 
-impl Deref for Effects {
-    type Target = [Effect];
+impl<O> Deref for Effects<O> {
+    type Target = [Effect<O>];
 
-    fn deref(&self) -> &[Effect] {
+    fn deref(&self) -> &[Effect<O>] {
         match &self.0 {
             Held::One(effect) => std::slice::from_ref(effect),
             Held::Many(effects) => effects,
@@ -36,26 +36,26 @@ impl Deref for Effects {
     }
 }
 
-impl Default for Effects {
+impl<O> Default for Effects<O> {
     fn default() -> Self {
         Self(Held::Many(Vec::new()))
     }
 }
 
-impl From<Effect> for Effects {
-    fn from(effect: Effect) -> Self {
+impl<O> From<Effect<O>> for Effects<O> {
+    fn from(effect: Effect<O>) -> Self {
         Self(Held::One(effect))
     }
 }
 
-impl From<Vec<Effect>> for Effects {
-    fn from(effects: Vec<Effect>) -> Self {
+impl<O> From<Vec<Effect<O>>> for Effects<O> {
+    fn from(effects: Vec<Effect<O>>) -> Self {
         Self(Held::Many(effects))
     }
 }
 
-impl FromIterator<Effect> for Effects {
-    fn from_iter<I: IntoIterator<Item = Effect>>(effects: I) -> Self {
+impl<O> FromIterator<Effect<O>> for Effects<O> {
+    fn from_iter<I: IntoIterator<Item = Effect<O>>>(effects: I) -> Self {
         let mut effects = effects.into_iter().fuse();
         let (first, second) = (effects.next(), effects.next());
         match (first, second) {
@@ -68,8 +68,8 @@ impl FromIterator<Effect> for Effects {
     }
 }
 
-impl From<Effects> for Vec<Effect> {
-    fn from(effects: Effects) -> Self {
+impl<O> From<Effects<O>> for Vec<Effect<O>> {
+    fn from(effects: Effects<O>) -> Self {
         match effects.0 {
             Held::One(effect) => vec![effect],
             Held::Many(effects) => effects,
@@ -77,14 +77,24 @@ impl From<Effects> for Vec<Effect> {
     }
 }
 
-impl Effects {
+impl<O> Effects<O> {
+    /// How many messages they let come.
+    pub(crate) fn arrived_count(&self) -> usize {
+        let is_arrival = |effect: &&Effect<O>| matches!(effect, Effect::Arrived { .. });
+        self.iter().filter(is_arrival).count()
+    }
+
     /// Reads effects up to the end of an event. `read` takes one, knowing the one before it.
     pub(crate) fn read<'a>(
         r: &mut Reader<'a>,
-        read: impl Fn(&mut Reader<'a>, Option<&Effect>, &mut Before) -> Result<Effect, DecodeError>,
+        read: impl Fn(
+            &mut Reader<'a>,
+            Option<&Effect<O>>,
+            &mut Before,
+        ) -> Result<Effect<O>, DecodeError>,
     ) -> Result<Self, DecodeError> {
         let mut before = None;
-        let mut all: Vec<Effect> = Vec::new();
+        let mut all = Vec::new();
         while !r.is_empty() {
             let effect = read(r, all.last(), &mut before)?;
             if all.is_empty() && r.is_empty() {

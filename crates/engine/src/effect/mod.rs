@@ -1,4 +1,4 @@
-//! The effects of an event on single messages of either service, and on message sessions.
+//! The effects of an event on messages of either service.
 //!
 //! An effect carries absolute results, and says what the old message counted for. So each one concerns one
 //! message, whole runs or one session, and can be applied without reading what it changes:
@@ -6,8 +6,9 @@
 //! which the first adds it in one place and the second ends it in the other. Both are in one event, because a
 //! message must not be in two places or in none.
 //!
-//! Messages change through effects alone. A profile writes them in bytes of its own. Queue Storage has no sessions
-//! and no topics, and no event of Service Bus ends a range.
+//! Messages change through effects alone. What happens to a single message is the same in both services. Besides, each
+//! has effects of its own ([`Effect::Own`]), in a type of its own: no effect on a storage queue can be about a session
+//! or a topic, and none on a bus queue about a range. A profile writes its effects in bytes of its own.
 
 mod many;
 
@@ -213,9 +214,15 @@ impl Arrival {
     }
 }
 
-/// An effect on a message, on whole runs of messages, or on a session.
+/// What only one service has: an effect that is not about a single message, or a body that no message has.
+pub trait Own {
+    /// The entity that it is about.
+    fn entity(&self) -> Incarnation;
+}
+
+/// An effect on a message, or one of the service's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum Effect<O> {
     /// A message came into an entity, at the time of the event.
     Arrived {
         /// Its place.
@@ -245,47 +252,8 @@ pub enum Effect {
         /// The length of the name that came with it as its source, if one did.
         source_length: Option<u32>,
     },
-    /// All messages of a range of numbers are gone. The range covers whole runs: a run that reaches beyond it
-    /// stays as it is. It has leased or delayed messages only if it covers all of the entity.
-    RangeEnded {
-        /// The entity.
-        entity: Incarnation,
-        /// The first number.
-        from: SequenceNumber,
-        /// The number after the last one. Numbers below it are used.
-        until: SequenceNumber,
-    },
-    /// The lock of a session has ended. Its messages are about to be released, and no delivery of them counts
-    /// as failed. Until that is done, nobody can lock the session.
-    SessionReleasing {
-        /// The entity.
-        queue: Incarnation,
-        /// The session's id.
-        session: Box<str>,
-    },
-    /// A session can be locked again. None of its messages is locked.
-    SessionFreed {
-        /// The entity.
-        queue: Incarnation,
-        /// The session's id.
-        session: Box<str>,
-    },
-    /// A message took a number of a topic, which does not keep the message: its copies are elsewhere.
-    Passed {
-        /// The topic, and the number.
-        topic: Place,
-        /// The hash of the message's id, where duplicates are detected.
-        id_hash: Option<u128>,
-    },
-    /// The first ready message of a topic has its copies up to this one.
-    FannedOut {
-        /// The message.
-        topic: Place,
-        /// The first copy that is not made yet.
-        next: NextCopy,
-        /// Whether one of its copies counts its body, in the place where the topic has it.
-        lent: bool,
-    },
+    /// One that only this service has.
+    Own(O),
 }
 
 /// The first copy of a topic's message that is not made yet. Copies are made by subscription, oldest first.
@@ -298,10 +266,7 @@ pub struct NextCopy {
     pub rule: u64,
 }
 
-/// Every message takes some, and each is moved a few times.
-const _: () = assert!(size_of::<Effect>() <= 96);
-
-impl Effect {
+impl<O> Effect<O> {
     /// The end of a message that is not there. It says that there was such a message, which a repair wants to know.
     pub(crate) fn missing_ended(at: Place) -> Self {
         Self::Ended {
@@ -322,45 +287,25 @@ impl Effect {
         }
     }
 
-    /// The entity that the effect changes.
-    pub fn entity(&self) -> Incarnation {
-        match self {
-            Self::RangeEnded { entity: queue, .. }
-            | Self::SessionReleasing { queue, .. }
-            | Self::SessionFreed { queue, .. } => *queue,
-            Self::Arrived { to: at, .. }
-            | Self::Leased { at, .. }
-            | Self::Ended { at, .. }
-            | Self::Passed { topic: at, .. }
-            | Self::FannedOut { topic: at, .. } => at.entity,
-        }
-    }
-
-    /// The hash of the id of a message that is new to the entity, where duplicates are detected.
-    pub(crate) fn id_hash(&self) -> Option<u128> {
-        match self {
-            Self::Arrived { message, .. } => message.id_hash(),
-            Self::Passed { id_hash, .. } => *id_hash,
-            Self::Leased { .. }
-            | Self::Ended { .. }
-            | Self::RangeEnded { .. }
-            | Self::SessionReleasing { .. }
-            | Self::SessionFreed { .. }
-            | Self::FannedOut { .. } => None,
-        }
-    }
-
     /// The message, if the effect concerns a single one.
     pub fn message(&self) -> Option<Place> {
         match self {
             Self::Arrived { to: at, .. } | Self::Leased { at, .. } | Self::Ended { at, .. } => {
                 Some(*at)
             }
-            Self::RangeEnded { .. }
-            | Self::SessionReleasing { .. }
-            | Self::SessionFreed { .. }
-            | Self::Passed { .. }
-            | Self::FannedOut { .. } => None,
+            Self::Own(_) => None,
+        }
+    }
+}
+
+impl<O: Own> Effect<O> {
+    /// The entity that the effect changes.
+    pub fn entity(&self) -> Incarnation {
+        match self {
+            Self::Arrived { to: at, .. } | Self::Leased { at, .. } | Self::Ended { at, .. } => {
+                at.entity
+            }
+            Self::Own(own) => own.entity(),
         }
     }
 }

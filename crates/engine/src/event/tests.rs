@@ -3,14 +3,15 @@ use proptest::prelude::*;
 use super::codec::VERSION;
 use super::*;
 use crate::bus::{
-    AddedRule, BusFact, BusMessageState, BusQueueOptions, BusSession, DeadLetterCause,
-    EntityStatus, sent,
+    self, AddedRule, BusFact, BusMessageState, BusQueueOptions, BusSession, DeadLetterCause,
+    EntityStatus, OwnHolder, sent,
 };
 use crate::catalogue::{AccountQuota, AccountSecret};
-use crate::effect::{Arrival as Message, Bodies, Lease, NewBody, NextCopy, Rest, Standing, Was};
-use crate::queues::MovedOf;
-use crate::storage::message;
-use crate::storage::{AccessPolicies, AccessPolicy, Metadata, PolicyTime};
+use crate::effect::{
+    Arrival as Message, Bodies, Effect, Lease, NewBody, NextCopy, Rest, Standing, Was,
+};
+use crate::queues::{Moved, MovedOf};
+use crate::storage::{self, AccessPolicies, AccessPolicy, Metadata, PolicyTime, message};
 use crate::table::{BodyEncoding, Placed, Record, Side};
 use crate::vocabulary::{
     BodyLocation, BodyMove, EntityName, LeaseGeneration, Place, SequenceNumber, Timestamp,
@@ -165,16 +166,16 @@ fn effects_golden() -> Vec<(Fact, &'static str)> {
         },
         source_length: None,
     };
-    let range = Effect::RangeEnded {
+    let range = Effect::Own(storage::OwnEffect::RangeEnded {
         entity: Incarnation::new(QUEUE),
         from: SequenceNumber::new(128),
         until: SequenceNumber::new(201),
-    };
+    });
     let other = Effect::missing_ended(Place {
         entity: Incarnation::new(QUEUE + 1),
         ..place(1)
     });
-    let one = |effect: Effect| {
+    let one = |effect: storage::Effect| {
         Fact::Storage(StorageFact::Messages {
             effects: effect.into(),
         })
@@ -483,25 +484,29 @@ fn bus_effects_golden() -> Vec<(Fact, &'static str)> {
     };
     let queue = Incarnation::new(QUEUE);
     let id = || Box::<str>::from("s");
-    let releasing = Effect::SessionReleasing {
+    let releasing = Effect::Own(bus::OwnEffect::SessionReleasing {
         queue,
         session: id(),
-    };
-    let freed = Effect::SessionFreed {
+    });
+    let freed = Effect::Own(bus::OwnEffect::SessionFreed {
         queue,
         session: id(),
+    });
+    let passed = |number, id_hash| {
+        Effect::Own(bus::OwnEffect::Passed {
+            topic: place(number),
+            id_hash,
+        })
     };
-    let passed = |number, id_hash| Effect::Passed {
-        topic: place(number),
-        id_hash,
-    };
-    let fanned_out = |number, (subscription, rule), lent| Effect::FannedOut {
-        topic: place(number),
-        next: NextCopy {
-            subscription: Incarnation::new(subscription),
-            rule,
-        },
-        lent,
+    let fanned_out = |number, (subscription, rule), lent| {
+        Effect::Own(bus::OwnEffect::FannedOut {
+            topic: place(number),
+            next: NextCopy {
+                subscription: Incarnation::new(subscription),
+                rule,
+            },
+            lent,
+        })
     };
     let ready = Standing::default();
     let expiring = Standing::ready(ms(2000));
@@ -663,15 +668,15 @@ fn bus_moves_golden() -> [(Fact, &'static str); 2] {
         },
         Moved {
             body: moved(4000, 20, 30, 800),
-            of: MovedOf::Change { at: place_of(6) },
+            of: MovedOf::Own(OwnHolder::Change { at: place_of(6) }),
         },
         Moved {
             body: moved(4096, 10, 300, 1200),
-            of: MovedOf::State {
+            of: MovedOf::Own(OwnHolder::State {
                 queue: Incarnation::new(QUEUE),
                 session,
                 set_at: Timestamp::from_ms(900),
-            },
+            }),
         },
     ];
     let none = BusFact::BodiesMoved { moves: Vec::new() };

@@ -1,10 +1,10 @@
 //! Events about messages of storage queues, before they carried their effects.
 
-use crate::effect::{Effect, Effects, Lease, NewBody};
+use crate::effect::{Lease, NewBody};
 use crate::event::Fact;
 use crate::state::State;
-use crate::storage::StorageFact;
 use crate::storage::message::{self, Message};
+use crate::storage::{Effect, Effects, OwnEffect, StorageFact};
 use crate::table::Placed;
 use crate::table::codec::placed;
 use crate::vocabulary::codec::{DecodeError, Reader, optional};
@@ -202,11 +202,11 @@ fn cleared(state: &State, queue: Incarnation, before: SequenceNumber) -> Effects
                 })
             })
             .collect(),
-        Some(_) | None => Effect::RangeEnded {
+        Some(_) | None => Effect::Own(OwnEffect::RangeEnded {
             entity: queue,
             from: SequenceNumber::default(),
             until: before,
-        }
+        })
         .into(),
     }
 }

@@ -10,10 +10,8 @@ use proptest::prelude::*;
 use self::old::OldQueue;
 use super::storage::{OLD_RUN_LENGTH, OldFact};
 use super::*;
-use crate::effect::Effect;
 use crate::event::Fact;
-use crate::storage::Metadata;
-use crate::storage::StorageFact;
+use crate::storage::{Effect, Metadata, StorageFact};
 use crate::table::{BodyEncoding, Placed, RunLength};
 use crate::vocabulary::{BodyLocation, EntityName, Incarnation, Place, SequenceNumber, Timestamp};
 

@@ -71,7 +71,7 @@ impl<P: Profile> Backlog<P> {
     }
 
     /// Makes an effect part of the backlog. One whose message is not there changes nothing.
-    pub(crate) fn apply(&mut self, effect: &Effect, live: &mut Live) {
+    pub(crate) fn apply(&mut self, effect: &Effect<P::Own>, live: &mut Live) {
         match effect {
             Effect::Arrived { to, message } => self.arrive(to.number, message, live),
             Effect::Leased {
@@ -86,20 +86,12 @@ impl<P: Profile> Backlog<P> {
                 bodies,
                 source_length,
             } => self.end(at.number, was, bodies, *source_length, live),
-            Effect::RangeEnded { from, until, .. } if P::ENDS_RUNS => {
-                self.end_range(*from, *until, live);
-            }
-            Effect::RangeEnded { .. } => {}
-            Effect::SessionReleasing { session, .. } => self.profile.begin_release(session),
-            Effect::SessionFreed { session, .. } => self.profile.free(session),
-            Effect::Passed { topic, .. } => self.use_number(topic.number),
-            // What it changes is the topic's.
-            Effect::FannedOut { .. } => {}
+            Effect::Own(own) => P::apply(self, own, live),
         }
     }
 
-    /// Whether an effect says what is true of the message or session that it is about to change.
-    pub(crate) fn is_exact(&self, effect: &Effect) -> bool {
+    /// Whether an effect says what is true of what it is about to change.
+    pub(crate) fn is_exact(&self, effect: &Effect<P::Own>) -> bool {
         match effect {
             Effect::Arrived { to, message } => {
                 !self.table.contains(to.number) && self.profile.is_named(message.session())
@@ -120,19 +112,7 @@ impl<P: Profile> Backlog<P> {
                 let is_whole = bodies.sent == it.record.body && bodies.overlays == it.overlays();
                 P::was(it.record) == *was && is_whole && it.source_length() == *source_length
             }),
-            Effect::RangeEnded { from, until, .. } => {
-                P::ENDS_RUNS
-                    && (self.table.is_within(*from, *until)
-                        || self.table.is_whole_and_ready(*from, *until))
-            }
-            Effect::SessionReleasing { session, .. } => {
-                self.profile.has_locked(session) == Some(true)
-            }
-            Effect::SessionFreed { session, .. } => self.profile.has_locked(session) == Some(false),
-            Effect::Passed { topic, .. } => P::PASSES_ON && topic.number == self.next(),
-            Effect::FannedOut { topic, .. } => {
-                P::PASSES_ON && self.table.first_ready() == Some(topic.number)
-            }
+            Effect::Own(own) => P::is_exact(self, own),
         }
     }
 
@@ -325,9 +305,14 @@ impl<P: Profile> Backlog<P> {
         self.table.recount(number, added, taken, live);
     }
 
-    /// Removes all messages of the runs whose numbers lie in a range. If they are leased or delayed, the range
-    /// must cover the whole backlog.
-    fn end_range(&mut self, from: SequenceNumber, until: SequenceNumber, live: &mut Live) {
+    /// Removes all messages of the runs whose numbers lie in a range, by the counts of the runs: only for a profile
+    /// that keeps nothing of each message. If they are leased or delayed, the range must cover the whole backlog.
+    pub(crate) fn end_range(
+        &mut self,
+        from: SequenceNumber,
+        until: SequenceNumber,
+        live: &mut Live,
+    ) {
         if from < until && self.table.is_within(from, until) {
             self.uncount_live(live);
             let next = self.next().max(until);

@@ -45,10 +45,10 @@ pub(crate) trait Queue: Share {
     fn next_deadline(&self) -> Option<Timestamp>;
 
     /// Notes what an effect means for the queue itself.
-    fn note(&mut self, _at: Timestamp, _effect: &Effect) {}
+    fn note(&mut self, _at: Timestamp, _effect: &EffectOn<Self>) {}
 
     /// Notes what a move of a body means for the queue itself.
-    fn note_move(&mut self, _moved: &Moved) {}
+    fn note_move(&mut self, _moved: &MovedIn<Self>) {}
 
     /// Whether its messages end once they have copies elsewhere.
     fn gives_copies(&self) -> bool {
@@ -56,7 +56,7 @@ pub(crate) trait Queue: Share {
     }
 
     /// Counts in its [`Flow`] what an effect lets come and leave.
-    fn tally(&mut self, at: Timestamp, effect: &Effect);
+    fn tally(&mut self, at: Timestamp, effect: &EffectOn<Self>);
 
     /// Adds what another reading of the same history has found of the queue itself.
     fn absorb(&mut self, _other: &Self) {}
@@ -80,6 +80,12 @@ pub(crate) trait Queue: Share {
         self.count(catalogue, queue);
     }
 }
+
+/// An effect on a queue of that kind.
+pub(crate) type EffectOn<Q> = Effect<<<Q as Queue>::Profile as Profile>::Own>;
+
+/// A body of a queue of that kind that has moved.
+pub(crate) type MovedIn<Q> = Moved<<<Q as Queue>::Profile as Profile>::OwnHolder>;
 
 /// All queues of a service, by incarnation.
 #[derive(Debug, PartialEq, Eq)]
@@ -111,7 +117,7 @@ impl<Q: Queue> Queues<Q> {
         &mut self,
         catalogue: &mut Catalogue,
         at: Timestamp,
-        effects: &[Effect],
+        effects: &[EffectOn<Q>],
     ) {
         let mut rest = effects;
         while let Some((first, later)) = rest.split_first() {
@@ -136,7 +142,7 @@ impl<Q: Queue> Queues<Q> {
 
     /// Whether an effect says what is true of what it is about to change. It must when it is decided; applying it
     /// does not ask.
-    pub(crate) fn is_exact(&self, effect: &Effect) -> bool {
+    pub(crate) fn is_exact(&self, effect: &EffectOn<Q>) -> bool {
         let queue = self.get(&effect.entity());
         queue.is_some_and(|queue| queue.backlog().is_exact(effect))
     }

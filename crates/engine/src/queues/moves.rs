@@ -5,24 +5,24 @@
 //! nothing else of the message: the event of its arrival lay beside the body, and their segment is gone. Moving is no
 //! use of a queue.
 
-use super::{Backlog, Profile, Queue, Queues};
+use super::{Backlog, MovedIn, Profile, Queue, Queues};
 use crate::catalogue::Catalogue;
-use crate::effect::{Arrival, BusSession, Effect, Rest};
+use crate::effect::{Arrival, Effect, Own, Rest};
 use crate::table::{Live, Record};
-use crate::vocabulary::{BodyLocation, BodyMove, Incarnation, Place, Timestamp};
+use crate::vocabulary::{BodyLocation, BodyMove, Incarnation, Place};
 
 /// A body that has moved. Its length is the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Moved {
+pub struct Moved<O> {
     /// Where it was and is.
     pub body: BodyMove,
     /// What has it.
-    pub of: MovedOf,
+    pub of: MovedOf<O>,
 }
 
 /// What has a body that moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MovedOf {
+pub enum MovedOf<O> {
     /// A message.
     Message {
         /// Its place.
@@ -30,28 +30,16 @@ pub enum MovedOf {
         /// The message as it was until then.
         message: Arrival,
     },
-    /// A message, whose properties were changed.
-    Change {
-        /// Its place.
-        at: Place,
-    },
-    /// A session, which has a state.
-    State {
-        /// The queue.
-        queue: Incarnation,
-        /// The session.
-        session: BusSession,
-        /// When the state was set.
-        set_at: Timestamp,
-    },
+    /// What only this service has.
+    Own(O),
 }
 
-impl Moved {
-    /// The queue of the message or the session.
+impl<O: Own> Moved<O> {
+    /// The queue of what has the body.
     pub fn entity(&self) -> Incarnation {
         match &self.of {
-            MovedOf::Message { at, .. } | MovedOf::Change { at } => at.entity,
-            MovedOf::State { queue, .. } => *queue,
+            MovedOf::Message { at, .. } => at.entity,
+            MovedOf::Own(own) => own.entity(),
         }
     }
 }
@@ -63,22 +51,8 @@ impl<Q: Queue> Queues<Q> {
         queue.is_some_and(|queue| queue.backlog().table().has_body(at.number, body))
     }
 
-    /// Whether a session has that state.
-    pub(crate) fn has_state(&self, queue: Incarnation, session: &str, body: BodyLocation) -> bool {
-        let state = self.state_of(queue, session);
-        state.is_some_and(|(_, state, _)| state == Some(body))
-    }
-
-    fn state_of(
-        &self,
-        queue: Incarnation,
-        session: &str,
-    ) -> Option<(u32, Option<BodyLocation>, Timestamp)> {
-        self.get(&queue)?.backlog().state_of(session)
-    }
-
     /// The move of a message's body, or of a change to its properties, if the message is there.
-    pub(crate) fn moving(&self, at: Place, body: BodyMove) -> Option<Moved> {
+    pub(crate) fn moving(&self, at: Place, body: BodyMove) -> Option<MovedIn<Q>> {
         let backlog = self.get(&at.entity)?.backlog();
         let entry = backlog.table().get(at.number)?;
         let of = if entry.record.body == body.from {
@@ -90,47 +64,26 @@ impl<Q: Queue> Queues<Q> {
             let message = Arrival::new(*entry.record, session, rest);
             MovedOf::Message { at, message }
         } else {
-            MovedOf::Change { at }
-        };
-        Some(Moved { body, of })
-    }
-
-    /// The move of a session's state, if the session is there.
-    pub(crate) fn moving_state(
-        &self,
-        queue: Incarnation,
-        session: &str,
-        body: BodyMove,
-    ) -> Option<Moved> {
-        let (number, _, set_at) = self.state_of(queue, session)?;
-        let session = BusSession {
-            number,
-            id: session.into(),
-        };
-        let of = MovedOf::State {
-            queue,
-            session,
-            set_at,
+            MovedOf::Own(Q::Profile::holder_of_change(at)?)
         };
         Some(Moved { body, of })
     }
 
     /// Whether a move says what is true.
-    pub(crate) fn is_exact_move(&self, moved: &Moved) -> bool {
+    pub(crate) fn is_exact_move(&self, moved: &MovedIn<Q>) -> bool {
         let (body, there) = (moved.body, moved.body.from);
         match &moved.of {
-            MovedOf::Message { at, .. } | MovedOf::Change { at } => {
+            MovedOf::Message { at, .. } => {
                 self.has_body(*at, there) && self.moving(*at, body).as_ref() == Some(moved)
             }
-            MovedOf::State { queue, session, .. } => {
-                let moving = self.moving_state(*queue, &session.id, body);
-                self.has_state(*queue, &session.id, there) && moving.as_ref() == Some(moved)
-            }
+            MovedOf::Own(own) => self
+                .get(&own.entity())
+                .is_some_and(|queue| Q::Profile::is_holder(queue.backlog(), own, there)),
         }
     }
 
     /// Moves bodies that are in their old places.
-    pub(crate) fn move_bodies(&mut self, catalogue: &mut Catalogue, moves: &[Moved]) {
+    pub(crate) fn move_bodies(&mut self, catalogue: &mut Catalogue, moves: &[MovedIn<Q>]) {
         for moved in moves {
             if let Some(queue) = self.get_mut(&moved.entity()) {
                 let live = &mut catalogue.live;
@@ -143,7 +96,7 @@ impl<Q: Queue> Queues<Q> {
 
     /// Likewise in a repair. A message that is missing here, or has another body, becomes the one of the move; so does
     /// the state of a session.
-    pub(crate) fn move_bodies_fitting(&mut self, catalogue: &mut Catalogue, moves: &[Moved]) {
+    pub(crate) fn move_bodies_fitting(&mut self, catalogue: &mut Catalogue, moves: &[MovedIn<Q>]) {
         for moved in moves {
             if let Some(queue) = self.get_mut(&moved.entity()) {
                 let live = &mut catalogue.live;
@@ -157,27 +110,21 @@ impl<Q: Queue> Queues<Q> {
 
 impl<P: Profile> Backlog<P> {
     /// Moves a body, if it is in its old place. Returns whether it is.
-    fn move_body(&mut self, moved: &Moved, live: &mut Live) -> bool {
+    fn move_body(&mut self, moved: &Moved<P::OwnHolder>, live: &mut Live) -> bool {
         match &moved.of {
-            MovedOf::Message { at, .. } | MovedOf::Change { at } => {
-                self.move_message_body(at.number, moved.body, live)
-            }
-            MovedOf::State { session, .. } => self.move_state(&session.id, moved.body, live),
+            MovedOf::Message { at, .. } => self.move_message_body(at.number, moved.body, live),
+            MovedOf::Own(own) => P::move_body(self, own, moved.body, live),
         }
     }
 
-    fn move_body_fitting(&mut self, moved: &Moved, live: &mut Live) {
+    fn move_body_fitting(&mut self, moved: &Moved<P::OwnHolder>, live: &mut Live) {
         if self.move_body(moved, live) {
             return;
         }
         let to = moved.body.to;
         match &moved.of {
             MovedOf::Message { at, message } => self.put_again(*at, message, to, live),
-            // A change to a message that is not here.
-            MovedOf::Change { .. } => {}
-            MovedOf::State {
-                session, set_at, ..
-            } => self.put_state(session, to, *set_at, live),
+            MovedOf::Own(own) => P::put_body(self, own, to, live),
         }
     }
 
@@ -196,7 +143,7 @@ impl<P: Profile> Backlog<P> {
     }
 
     /// The effect that ends a message, if it is there.
-    pub(crate) fn ended(&self, at: Place) -> Option<Effect> {
+    pub(crate) fn ended(&self, at: Place) -> Option<Effect<P::Own>> {
         let entry = self.table().get(at.number)?;
         Some(P::ended(at.entity, &entry))
     }

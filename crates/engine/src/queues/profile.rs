@@ -2,7 +2,8 @@
 
 use std::fmt::Debug;
 
-use crate::effect::{Bodies, BusSession, Effect, Lease, NewBody, SessionOf, Standing, Was};
+use super::Backlog;
+use crate::effect::{Bodies, BusSession, Effect, Lease, NewBody, Own, SessionOf, Standing, Was};
 use crate::table::{Entry, Live, MessageState, Record, Side};
 use crate::vocabulary::codec::{DecodeError, Reader};
 use crate::vocabulary::{BodyLocation, BodyMove, Incarnation, Place, SequenceNumber, Timestamp};
@@ -11,15 +12,49 @@ use crate::vocabulary::{BodyLocation, BodyMove, Incarnation, Place, SequenceNumb
 ///
 /// What is given here is true of a service that keeps nothing else.
 pub(crate) trait Profile: Debug + Eq + Sized {
-    /// Whether whole runs can end by their counts, because nothing is kept of each message. If not, such an effect
-    /// changes nothing.
-    const ENDS_RUNS: bool;
+    /// The effects that only this service has.
+    type Own: Own;
 
-    /// Whether a message can take a number of an entity that does not keep it: topics are of this service.
-    const PASSES_ON: bool = false;
+    /// What only this service has that has a body besides messages.
+    type OwnHolder: Own + PartialEq;
 
     /// The kind of the parts of a snapshot that have messages.
     const MESSAGES_PART: u8;
+
+    /// Makes an effect that only this service has part of a backlog. One that does not fit changes nothing.
+    fn apply(backlog: &mut Backlog<Self>, own: &Self::Own, live: &mut Live);
+
+    /// Whether such an effect says what is true of what it is about to change.
+    fn is_exact(backlog: &Backlog<Self>, own: &Self::Own) -> bool;
+
+    /// Such an effect, which a repair has read, as it is true here.
+    fn fitting(_: &Backlog<Self>, own: Self::Own) -> Vec<Effect<Self::Own>> {
+        vec![Effect::Own(own)]
+    }
+
+    /// What has the body of a change to that message's properties. `None` if no message is changed so.
+    fn holder_of_change(_: Place) -> Option<Self::OwnHolder> {
+        None
+    }
+
+    /// Whether such a holder is as it says, and has that body.
+    fn is_holder(backlog: &Backlog<Self>, own: &Self::OwnHolder, body: BodyLocation) -> bool;
+
+    /// Moves its body, if it is in the old place. Returns whether it is.
+    fn move_body(
+        backlog: &mut Backlog<Self>,
+        own: &Self::OwnHolder,
+        body: BodyMove,
+        live: &mut Live,
+    ) -> bool;
+
+    /// Gives it a body that it has not, in a repair.
+    fn put_body(
+        backlog: &mut Backlog<Self>,
+        own: &Self::OwnHolder,
+        body: BodyLocation,
+        live: &mut Live,
+    );
 
     /// Writes a message into such a part, behind its number. The session may be gone, and then it is 0.
     fn put_message(out: &mut Vec<u8>, entry: &Entry<'_>, session: u32);
@@ -76,12 +111,6 @@ pub(crate) trait Profile: Debug + Eq + Sized {
     /// Counts a message of that state no longer. It enters the orders of another one, or has left.
     fn uncount(&mut self, _state: MessageState) {}
 
-    /// Ends a session's lock, before its messages are released.
-    fn begin_release(&mut self, _session: &str) {}
-
-    /// Frees a session.
-    fn free(&mut self, _session: &str) {}
-
     /// Whether there is a session of that number.
     fn has_session(&self, _number: u32) -> bool {
         false
@@ -98,33 +127,8 @@ pub(crate) trait Profile: Debug + Eq + Sized {
         None
     }
 
-    /// The number of the session of that id, its state, and when that was set. `None` if it is not there.
-    fn state_of(&self, _session: &str) -> Option<(u32, Option<BodyLocation>, Timestamp)> {
-        None
-    }
-
-    /// Whether messages of a session are locked. `None` if there is no such session.
-    fn has_locked(&self, _session: &str) -> Option<bool> {
-        None
-    }
-
     /// Adds what another reading of the same history has found.
     fn absorb(&mut self, _other: &Self, _live: &mut Live) {}
-
-    /// Moves the body of a session's state, if it is in the old place. Returns whether it is.
-    fn move_state(&mut self, _session: &str, _body: BodyMove, _live: &mut Live) -> bool {
-        false
-    }
-
-    /// Gives a session, which may be new, a state.
-    fn put_state(
-        &mut self,
-        _session: &BusSession,
-        _state: BodyLocation,
-        _set_at: Timestamp,
-        _live: &mut Live,
-    ) {
-    }
 
     /// Counts bodies besides those of messages in a partition.
     fn count_live(&self, _live: &mut Live) {}
@@ -146,7 +150,12 @@ pub(crate) trait Profile: Debug + Eq + Sized {
     }
 
     /// The effect that gives a message a lease, and a body if there is one.
-    fn leased(record: &Record, at: Place, lease: Lease, body: Option<Box<NewBody>>) -> Effect {
+    fn leased(
+        record: &Record,
+        at: Place,
+        lease: Lease,
+        body: Option<Box<NewBody>>,
+    ) -> Effect<Self::Own> {
         let mut body = body;
         if let Some(NewBody::Other { was, .. }) = body.as_deref_mut() {
             *was = record.body;
@@ -160,7 +169,7 @@ pub(crate) trait Profile: Debug + Eq + Sized {
     }
 
     /// The effect that ends a message.
-    fn ended(entity: Incarnation, entry: &Entry<'_>) -> Effect {
+    fn ended(entity: Incarnation, entry: &Entry<'_>) -> Effect<Self::Own> {
         Effect::Ended {
             at: Place {
                 entity,

@@ -3,7 +3,7 @@
 //! If a gap has hidden earlier events, an effect may say of an old message what is not true of the one here, and that
 //! would be counted wrongly. So effects are made to fit first.
 
-use super::{Backlog, Profile, Queue, Queues};
+use super::{Backlog, EffectOn, Profile, Queue, Queues};
 use crate::catalogue::Catalogue;
 use crate::effect::Effect;
 use crate::table::{NumberedMessage, Record};
@@ -16,7 +16,7 @@ impl<Q: Queue> Queues<Q> {
         &mut self,
         catalogue: &mut Catalogue,
         at: Timestamp,
-        effects: impl IntoIterator<Item = Effect>,
+        effects: impl IntoIterator<Item = EffectOn<Q>>,
     ) {
         let mut goes_nowhere = false;
         for effect in effects {
@@ -77,7 +77,7 @@ impl<Q: Queue> Queues<Q> {
     }
 
     /// The effect as it is true of these queues.
-    pub(crate) fn fitting(&self, effect: Effect) -> Vec<Effect> {
+    pub(crate) fn fitting(&self, effect: EffectOn<Q>) -> Vec<EffectOn<Q>> {
         match self.get(&effect.entity()) {
             Some(queue) => queue.backlog().fitting(effect),
             None => vec![effect],
@@ -105,33 +105,22 @@ impl<Q: Queue> Queues<Q> {
 }
 
 impl<P: Profile> Backlog<P> {
-    /// The effect as it is true here. A range that is not of whole, ready runs ends its messages one by one.
-    fn fitting(&self, effect: Effect) -> Vec<Effect> {
-        match &effect {
+    /// The effect as it is true here.
+    fn fitting(&self, effect: Effect<P::Own>) -> Vec<Effect<P::Own>> {
+        match effect {
             Effect::Leased {
-                at, lease, body, ..
+                at,
+                lease,
+                ref body,
+                ..
             } => {
                 let entry = self.table().get(at.number);
-                let leased = entry.map(|entry| P::leased(entry.record, *at, *lease, body.clone()));
+                let leased = entry.map(|entry| P::leased(entry.record, at, lease, body.clone()));
                 vec![leased.unwrap_or(effect)]
             }
-            Effect::Ended { at, .. } => vec![self.ended(*at).unwrap_or(effect)],
-            Effect::RangeEnded {
-                entity,
-                from,
-                until,
-            } if !self.table().is_within(*from, *until) => {
-                let entries = self.table().entries_from(*from);
-                let gone = entries.take_while(|entry| entry.number < *until);
-                let ended = gone.map(|entry| P::ended(*entity, &entry));
-                ended.chain([effect.clone()]).collect()
-            }
-            Effect::RangeEnded { .. }
-            | Effect::Arrived { .. }
-            | Effect::SessionReleasing { .. }
-            | Effect::SessionFreed { .. }
-            | Effect::Passed { .. }
-            | Effect::FannedOut { .. } => vec![effect],
+            Effect::Ended { at, .. } => vec![self.ended(at).unwrap_or(effect)],
+            Effect::Arrived { .. } => vec![effect],
+            Effect::Own(own) => P::fitting(self, own),
         }
     }
 }

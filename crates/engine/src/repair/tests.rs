@@ -1,9 +1,9 @@
 //! States with gaps in their history, made whole as far as they can be.
 
 use super::*;
-use crate::effect::{Bodies, Effect, Lease, Was};
-use crate::storage::Metadata;
+use crate::effect::{Bodies, Lease, Was};
 use crate::storage::message::{Message, until};
+use crate::storage::{Effect, Metadata, OwnEffect};
 use crate::table::{BodyEncoding, Placed};
 
 fn queue(number: u64) -> Incarnation {
@@ -192,11 +192,11 @@ fn an_event_after_a_gap_is_fitted_to_the_messages_that_are_there() {
         .find(SequenceNumber::new(1));
     assert_eq!(message.unwrap().generation.as_u32(), 7);
     // A run that ends as a whole had no leased message, as far as that version knew.
-    let expired = happened(Effect::RangeEnded {
+    let expired = happened(Effect::Own(OwnEffect::RangeEnded {
         entity: queue(1),
         from: SequenceNumber::new(2),
         until: SequenceNumber::new(3),
-    });
+    }));
     assert!(!after.is_described_by(&expired.fact));
     after.apply_fitting(expired);
     assert_eq!(numbers(&after), [(1, 1)]);

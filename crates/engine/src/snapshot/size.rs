@@ -4,12 +4,11 @@
 //! Messages, sessions and remembered ids count by their number. The bounds are computed often, so they take a step for
 //! each entity and account, and none for a message.
 
-use crate::bus::{BusQueue, REMEMBERED_SIZE_BYTES, SOURCE_SIZE_BYTES_MAX};
+use crate::bus::{BusFact, BusQueue, REMEMBERED_SIZE_BYTES, SOURCE_SIZE_BYTES_MAX};
 use crate::catalogue::AccountRecord;
-use crate::effect::Effect;
-use crate::event::Event;
+use crate::event::{Event, Fact};
 use crate::state::State;
-use crate::storage::Entity;
+use crate::storage::{Entity, StorageFact};
 
 /// The most bytes of a message of a storage queue: its number (2^35 messages), three times, its lease's
 /// generation and its delivery count (2^21 each), placement, encoding, and the location of its body.
@@ -170,11 +169,17 @@ impl Event {
     /// begin, and without what messages that are there may grow by while they are consumed
     /// ([`StateSize::consumed_bytes_max`]).
     pub fn growth_bytes(&self, size_bytes: u64) -> u64 {
-        let effects = self.fact.effects();
-        let is_arrival = |effect: &&Effect| matches!(effect, Effect::Arrived { .. });
-        let count = match effects {
-            [] => self.effect_count(),
-            effects => effects.iter().filter(is_arrival).count(),
+        let count = match &self.fact {
+            Fact::Storage(StorageFact::Messages { effects }) => effects.arrived_count(),
+            Fact::Bus(BusFact::Messages { effects }) => effects.arrived_count(),
+            Fact::PartitionInitialized { .. }
+            | Fact::ServicePropertiesSet { .. }
+            | Fact::AccountPut { .. }
+            | Fact::AccountRemoved { .. }
+            | Fact::Quarantined { .. }
+            | Fact::RunLost { .. }
+            | Fact::Storage(_)
+            | Fact::Bus(_) => self.effect_count(),
         };
         let entities_bytes = match self.shows_in_catalogue() {
             true => ENTITIES_GROWTH_BYTES,

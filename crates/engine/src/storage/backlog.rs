@@ -9,9 +9,10 @@ use crate::effect::Standing;
 use crate::queues::{self, Profile};
 use crate::storage::message::Message;
 use crate::storage::snapshot::{kind, message, put_message};
-use crate::table::{Entry, MessageState, Record, Side};
+use crate::storage::{Effect, OwnEffect, OwnHolder};
+use crate::table::{Entry, Live, MessageState, Record, Side};
 use crate::vocabulary::codec::{DecodeError, Reader};
-use crate::vocabulary::{LeaseGeneration, SequenceNumber, Timestamp};
+use crate::vocabulary::{BodyLocation, BodyMove, LeaseGeneration, SequenceNumber, Timestamp};
 
 /// Messages of storage queues: nothing more is kept of them.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -20,9 +21,55 @@ pub(crate) struct Stored;
 pub(crate) type Backlog = queues::Backlog<Stored>;
 
 impl Profile for Stored {
-    const ENDS_RUNS: bool = true;
+    type Own = OwnEffect;
+
+    type OwnHolder = OwnHolder;
 
     const MESSAGES_PART: u8 = kind::MESSAGES;
+
+    fn apply(backlog: &mut Backlog, own: &OwnEffect, live: &mut Live) {
+        match own {
+            OwnEffect::RangeEnded { from, until, .. } => backlog.end_range(*from, *until, live),
+        }
+    }
+
+    fn is_exact(backlog: &Backlog, own: &OwnEffect) -> bool {
+        match own {
+            OwnEffect::RangeEnded { from, until, .. } => {
+                let table = backlog.table();
+                table.is_within(*from, *until) || table.is_whole_and_ready(*from, *until)
+            }
+        }
+    }
+
+    /// A range that is not of whole, ready runs ends its messages one by one.
+    fn fitting(backlog: &Backlog, own: OwnEffect) -> Vec<Effect> {
+        let OwnEffect::RangeEnded {
+            entity,
+            from,
+            until,
+        } = own;
+        let mut effects = Vec::new();
+        if !backlog.table().is_within(from, until) {
+            let entries = backlog.table().entries_from(from);
+            let gone = entries.take_while(|entry| entry.number < until);
+            effects.extend(gone.map(|entry| Self::ended(entity, &entry)));
+        }
+        effects.push(Effect::Own(own));
+        effects
+    }
+
+    fn is_holder(_: &Backlog, own: &OwnHolder, _: BodyLocation) -> bool {
+        match *own {}
+    }
+
+    fn move_body(_: &mut Backlog, own: &OwnHolder, _: BodyMove, _: &mut Live) -> bool {
+        match *own {}
+    }
+
+    fn put_body(_: &mut Backlog, own: &OwnHolder, _: BodyLocation, _: &mut Live) {
+        match *own {}
+    }
 
     fn put_message(out: &mut Vec<u8>, entry: &Entry<'_>, _session: u32) {
         put_message(out, entry.record);

@@ -1,10 +1,9 @@
 //! An entity: a queue, with its name and its messages.
 
 use crate::catalogue::{Catalogue, Deadline};
-use crate::effect::Effect;
 use crate::queues::{Flow, Queue};
 use crate::storage::backlog::{Backlog, Stored};
-use crate::storage::{AccessPolicies, Metadata};
+use crate::storage::{AccessPolicies, Effect, Metadata, OwnEffect};
 use crate::table::RunLength;
 use crate::vocabulary::{EntityName, Hint, Incarnation, SequenceNumber, Timestamp};
 
@@ -71,12 +70,7 @@ impl Queue for Entity {
         match effect {
             Effect::Arrived { .. } => self.flow.arrived += 1,
             Effect::Ended { .. } => self.flow.completed += 1,
-            Effect::Leased { .. }
-            | Effect::RangeEnded { .. }
-            | Effect::SessionReleasing { .. }
-            | Effect::SessionFreed { .. }
-            | Effect::Passed { .. }
-            | Effect::FannedOut { .. } => {}
+            Effect::Leased { .. } | Effect::Own(OwnEffect::RangeEnded { .. }) => {}
         }
     }
 

@@ -5,8 +5,7 @@ mod effects;
 mod moves;
 
 use super::{AccessPolicies, Metadata};
-use crate::effect::{Effect, Effects};
-use crate::queues::Moved;
+use crate::storage::{Effect, Effects, Moved};
 use crate::vocabulary::{EntityName, Incarnation};
 
 /// A fact about storage queues.
@@ -53,8 +52,15 @@ pub enum StorageFact {
 }
 
 impl StorageFact {
+    /// The queues that the fact changes. One can come more than once.
+    pub(crate) fn entities(&self) -> impl Iterator<Item = Incarnation> + '_ {
+        let effects = self.effects().iter().map(Effect::entity);
+        let moves = self.moves().iter().map(Moved::entity);
+        self.queue().into_iter().chain(effects).chain(moves)
+    }
+
     /// The queue, if the fact is not about messages.
-    pub(crate) fn queue(&self) -> Option<Incarnation> {
+    fn queue(&self) -> Option<Incarnation> {
         match self {
             Self::QueueCreated { queue, .. }
             | Self::QueueDeleted { queue }
@@ -65,7 +71,7 @@ impl StorageFact {
     }
 
     /// What happened to messages.
-    pub(crate) fn effects(&self) -> &[Effect] {
+    pub fn effects(&self) -> &[Effect] {
         match self {
             Self::Messages { effects } => effects,
             Self::QueueCreated { .. }
@@ -77,7 +83,7 @@ impl StorageFact {
     }
 
     /// The bodies that moved.
-    pub(crate) fn moves(&self) -> &[Moved] {
+    pub fn moves(&self) -> &[Moved] {
         match self {
             Self::BodiesMoved { moves } => moves,
             Self::QueueCreated { .. }

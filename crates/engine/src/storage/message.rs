@@ -5,8 +5,9 @@ use std::ops::Deref;
 use kew_planted::{Bug, is_planted};
 
 use super::backlog::Stored;
-use crate::effect::{Effect, Lease, NewBody, Standing};
+use crate::effect::{Lease, NewBody, Standing};
 use crate::queues::Profile;
+use crate::storage::Effect;
 use crate::table::{Entry, MessageState, Placed, Record};
 use crate::vocabulary::{LeaseGeneration, Place, Timestamp};
 

@@ -5,7 +5,6 @@ use bytes::Bytes;
 use super::Turn;
 use crate::bus::{self, BusFact, Format, TopicTally};
 use crate::catalogue::Catalogue;
-use crate::effect::Effect;
 use crate::event::Fact;
 use crate::storage::{self, StorageFact};
 use crate::vocabulary::{BodyLocation, BodyRead, Incarnation, Timestamp};
@@ -65,7 +64,7 @@ impl bus::Ground for Turn<'_> {
         self.emit(Fact::Bus(fact));
     }
 
-    fn emit_effect(&mut self, effect: Effect) {
+    fn emit_effect(&mut self, effect: bus::Effect) {
         self.emit_bus_effect(effect);
     }
 

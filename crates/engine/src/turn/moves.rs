@@ -5,19 +5,18 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::{Decision, Turn, in_catalogue};
-use crate::bus::BusFact;
+use crate::bus::{self, BusFact};
 use crate::event::Fact;
 use crate::moves::{BodyToMove, Holder, MovedBody, Source};
 use crate::outcome::{BodiesMoved, Outcome};
-use crate::queues::Moved;
-use crate::storage::StorageFact;
+use crate::storage::{self, StorageFact};
 use crate::vocabulary::{BodyLocation, BodyMove, Hold, Place};
 
 /// Moves of both services, in order.
 #[derive(Default)]
 struct Moves {
-    stored: Vec<Moved>,
-    bus: Vec<Moved>,
+    stored: Vec<storage::Moved>,
+    bus: Vec<bus::Moved>,
     /// Where those that borrow have the bodies that were stored, by their old places.
     shared: BTreeMap<BodyLocation, BodyLocation>,
     outcome: BodiesMoved,

@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Turn;
 use crate::bus::{self, By, DueStep};
 use crate::catalogue::LOOKS_PER_UNIT;
-use crate::effect::Effect;
 use crate::event::Fact;
 use crate::state::State;
-use crate::storage::{ENDED_COUNT_MAX, StorageFact};
+use crate::storage::{ENDED_COUNT_MAX, Effect, StorageFact};
 use crate::table::Missing;
 use crate::vocabulary::{BodyLocation, Incarnation};
 

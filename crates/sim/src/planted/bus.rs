@@ -1,7 +1,7 @@
 //! What is decided about bus queues is wrong in the state and in the log alike.
 
-use kew_engine::bus::{BusCommand, BusMessageState, DeadLetterCause, ReceiveMode};
-use kew_engine::{Arrival, BodyLocation, Command, Effect, Rest, SequenceNumber, Timestamp, Was};
+use kew_engine::bus::{BusCommand, BusMessageState, DeadLetterCause, Effect, ReceiveMode};
+use kew_engine::{Arrival, BodyLocation, Command, Rest, SequenceNumber, Timestamp, Was};
 use kew_planted::Hook;
 
 use super::hooks::{Known, altered, bus_effects, dropped, is_locked, ready};

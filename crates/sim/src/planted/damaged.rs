@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use kew_broker::ScrubReport;
-use kew_engine::bus::DeadLetterCause;
-use kew_engine::{Effect, Event, Fact};
+use kew_engine::bus::{DeadLetterCause, Effect};
+use kew_engine::{Event, Fact};
 use kew_planted::{Hook, Seam};
 
 use super::hooks::{dropped, on};

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use kew_engine::bus::BusFact;
-use kew_engine::{Effect, Event, Fact, Incarnation, Place};
+use kew_engine::bus::{BusFact, Effect};
+use kew_engine::{Event, Fact, Incarnation, Place};
 use kew_planted::{Hook, Seam};
 
 use super::hooks::{Known, bus_effects, changed, on};

@@ -7,10 +7,11 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use kew_engine::bus::BusFact;
-use kew_engine::storage::StorageFact;
+use kew_engine::bus::{self, BusFact};
+use kew_engine::storage::{self, StorageFact};
 use kew_engine::{
-    BodyCursor, Effect, Event, Fact, Hold, Incarnation, MessageState, Moved, MovedBodies, State,
+    BodyCursor, Effect, Effects, Event, Fact, Hold, Incarnation, MessageState, Moved, MovedBodies,
+    State,
 };
 use kew_log::SnapshotContent;
 use kew_planted::{Hook, Overlooked, Seam};
@@ -156,7 +157,7 @@ fn made_of(found: &[Bytes], events: Vec<Event>) -> Option<State> {
     Some(state)
 }
 
-fn each_effect(events: &mut Vec<Event>, mut alter: impl FnMut(&Event, &mut Effect)) {
+fn each_effect(events: &mut Vec<Event>, mut alter: impl FnMut(&Event, &mut storage::Effect)) {
     for event in events {
         let whole = event.clone();
         if let Fact::Storage(StorageFact::Messages { effects }) = &mut event.fact {
@@ -167,7 +168,7 @@ fn each_effect(events: &mut Vec<Event>, mut alter: impl FnMut(&Event, &mut Effec
     }
 }
 
-fn each_bus_effect(events: &mut Vec<Event>, mut alter: impl FnMut(&mut Effect)) {
+fn each_bus_effect(events: &mut Vec<Event>, mut alter: impl FnMut(&mut bus::Effect)) {
     for event in events {
         if let Fact::Bus(BusFact::Messages { effects }) = &mut event.fact {
             changed(effects, |effects| effects.iter_mut().for_each(&mut alter));
@@ -259,14 +260,21 @@ pub(super) fn delivery_counts_forgotten() -> Hook {
 
 /// A snapshot forgets the sequence numbers of messages that no longer exist.
 pub(super) fn sequence_numbers_reused() -> Hook {
-    snapshot_of(|events| forget_gone(events, |fact| matches!(fact, Fact::Storage(_))))
+    snapshot_of(|events| {
+        forget_gone(events, |fact| match fact {
+            Fact::Storage(StorageFact::Messages { effects }) => Some(effects),
+            _ => None,
+        });
+    })
 }
 
 /// Leaves out the effects on messages that came and are gone.
-fn forget_gone(events: &mut [Event], is_meant: fn(&Fact) -> bool) {
+fn forget_gone<O>(events: &mut [Event], effects_of: fn(&mut Fact) -> Option<&mut Effects<O>>) {
     let (mut came, mut left) = (BTreeSet::new(), BTreeSet::new());
-    let meant = events.iter().filter(|event| is_meant(&event.fact));
-    for effect in meant.flat_map(|event| event.fact.effects()) {
+    let all = events
+        .iter_mut()
+        .filter_map(|event| effects_of(&mut event.fact));
+    for effect in all.flat_map(|effects| effects.iter()) {
         match effect {
             Effect::Arrived { to, .. } => {
                 came.insert(*to);
@@ -275,14 +283,13 @@ fn forget_gone(events: &mut [Event], is_meant: fn(&Fact) -> bool) {
             _ => {}
         }
     }
-    for event in events.iter_mut().filter(|event| is_meant(&event.fact)) {
-        if let Fact::Storage(StorageFact::Messages { effects })
-        | Fact::Bus(BusFact::Messages { effects }) = &mut event.fact
-        {
-            changed(effects, |effects| {
-                effects.retain(|effect| effect.message().is_none_or(|at| !left.contains(&at)));
-            });
-        }
+    for effects in events
+        .iter_mut()
+        .filter_map(|event| effects_of(&mut event.fact))
+    {
+        changed(effects, |effects| {
+            effects.retain(|effect| effect.message().is_none_or(|at| !left.contains(&at)));
+        });
     }
 }
 
@@ -355,7 +362,12 @@ pub(super) fn bus_duplicates_forgotten() -> Hook {
 
 /// A snapshot forgets the numbers of messages of bus queues that no longer exist.
 pub(super) fn bus_number_reused() -> Hook {
-    snapshot_of(|events| forget_gone(events, |fact| matches!(fact, Fact::Bus(_))))
+    snapshot_of(|events| {
+        forget_gone(events, |fact| match fact {
+            Fact::Bus(BusFact::Messages { effects }) => Some(effects),
+            _ => None,
+        });
+    })
 }
 
 /// A snapshot forgets the states of sessions.

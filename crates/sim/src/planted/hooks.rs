@@ -3,11 +3,10 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 
-use kew_engine::bus::{BusFact, BusMessageState};
-use kew_engine::storage::StorageFact;
+use kew_engine::bus::{BusFact, BusMessageState, Effect, OwnEffect};
+use kew_engine::storage::{self, StorageFact};
 use kew_engine::{
-    Arrival, Command, Effect, Effects, Event, Fact, Lease, Place, SequenceNumber, Standing,
-    Timestamp,
+    Arrival, Command, Effects, Event, Fact, Lease, Place, SequenceNumber, Standing, Timestamp,
 };
 use kew_planted::{Hook, Seam};
 
@@ -24,7 +23,7 @@ pub(super) fn on<T: Any>(seam: Seam, mut bug: impl FnMut(&mut T) + 'static) -> H
 
 /// A bug on the effects on messages of storage queues, and the command that they come from.
 pub(super) fn storage_effects(
-    mut bug: impl FnMut(&mut Effect, Option<&Command>) + 'static,
+    mut bug: impl FnMut(&mut storage::Effect, Option<&Command>) + 'static,
 ) -> Hook {
     let mut command = None;
     Box::new(move |seam, value| {
@@ -45,7 +44,10 @@ pub(super) fn storage_effects(
 }
 
 /// Changes the effects of an event.
-pub(super) fn changed(effects: &mut Effects, change: impl FnOnce(&mut Vec<Effect>)) {
+pub(super) fn changed<O>(
+    effects: &mut Effects<O>,
+    change: impl FnOnce(&mut Vec<kew_engine::Effect<O>>),
+) {
     let mut all = Vec::from(std::mem::take(effects));
     change(&mut all);
     *effects = all.into();
@@ -146,11 +148,12 @@ impl Known {
             Effect::Ended { at, .. } => {
                 self.messages.remove(at);
             }
-            Effect::Passed { topic, .. } => self.passed = Some(topic.number),
-            Effect::RangeEnded { .. }
-            | Effect::SessionReleasing { .. }
-            | Effect::SessionFreed { .. }
-            | Effect::FannedOut { .. } => {}
+            Effect::Own(OwnEffect::Passed { topic, .. }) => self.passed = Some(topic.number),
+            Effect::Own(
+                OwnEffect::SessionReleasing { .. }
+                | OwnEffect::SessionFreed { .. }
+                | OwnEffect::FannedOut { .. },
+            ) => {}
         }
     }
 }

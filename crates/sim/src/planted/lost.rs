@@ -1,8 +1,8 @@
 //! The log lacks what the state has: a crash brings back what is not true any more.
 
-use kew_engine::bus::{BusCommand, BusFact, DeadLetterCause, TransactionWork};
-use kew_engine::storage::StorageFact;
-use kew_engine::{Command, Effect, Event, Fact};
+use kew_engine::bus::{BusCommand, BusFact, DeadLetterCause, Effect, TransactionWork};
+use kew_engine::storage::{self, OwnEffect, StorageFact};
+use kew_engine::{Command, Event, Fact};
 use kew_log::LogPosition;
 use kew_planted::{Hook, Seam};
 
@@ -16,12 +16,12 @@ pub(super) fn nothing() -> Hook {
 
 /// A delete changes the state and is not logged.
 pub(super) fn delete_not_logged() -> Hook {
-    without(|effect| matches!(effect, Effect::Ended { .. }))
+    without(|effect| matches!(effect, storage::Effect::Ended { .. }))
 }
 
 /// A clear changes the state and is not logged.
 pub(super) fn clear_not_logged() -> Hook {
-    without(|effect| matches!(effect, Effect::RangeEnded { .. }))
+    without(|effect| matches!(effect, storage::Effect::Own(OwnEffect::RangeEnded { .. })))
 }
 
 /// Bodies move, and that is not logged: a crash brings back their old places.
@@ -39,7 +39,7 @@ pub(super) fn is_move(fact: &Fact) -> bool {
     )
 }
 
-fn without(is_lost: fn(&Effect) -> bool) -> Hook {
+fn without(is_lost: fn(&storage::Effect) -> bool) -> Hook {
     on(Seam::Recorded, move |events: &mut Vec<Event>| {
         events.retain(|event| match &event.fact {
             Fact::Storage(StorageFact::Messages { effects }) => {

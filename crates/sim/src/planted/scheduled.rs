@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kew_engine::bus::{BusCommand, BusFact, BusMessageState};
-use kew_engine::{Command, Effect, Event, Fact, Incarnation, Place, SequenceNumber};
+use kew_engine::bus::{BusCommand, BusFact, BusMessageState, Effect};
+use kew_engine::{Command, Event, Fact, Incarnation, Place, SequenceNumber};
 use kew_planted::{Hook, Seam};
 
 use super::hooks::{changed, dropped, on};

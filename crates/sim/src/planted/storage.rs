@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use kew_engine::storage::{StorageCommand, StorageFact};
+use kew_engine::storage::{Effect, StorageCommand, StorageFact};
 use kew_engine::{
-    BodyLocation, Command, Effect, Event, Fact, LeaseGeneration, MessageState, NewBody, Place,
-    Standing, Timestamp,
+    BodyLocation, Command, Event, Fact, LeaseGeneration, MessageState, NewBody, Place, Standing,
+    Timestamp,
 };
 use kew_planted::{Hook, Seam};
 

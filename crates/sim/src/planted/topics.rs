@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kew_engine::bus::{BusCommand, BusFact, BusMessage, BusOutcome};
-use kew_engine::{
-    Arrival, BodyLocation, Command, Effect, Event, Fact, Hold, Incarnation, Moved, Outcome, Place,
-};
+use kew_engine::bus::{BusCommand, BusFact, BusMessage, BusOutcome, Effect, Moved, OwnEffect};
+use kew_engine::{Arrival, BodyLocation, Command, Event, Fact, Hold, Incarnation, Outcome, Place};
 use kew_log::JobKind;
 use kew_planted::{Hook, Seam};
 
@@ -124,7 +122,7 @@ pub(super) fn copy_not_logged() -> Hook {
 pub(super) fn ids_not_logged() -> Hook {
     recorded(|_, effects| {
         for effect in effects {
-            if let Effect::Passed { id_hash, .. } = effect {
+            if let Effect::Own(OwnEffect::Passed { id_hash, .. }) = effect {
                 *id_hash = None;
             }
         }
@@ -133,7 +131,9 @@ pub(super) fn ids_not_logged() -> Hook {
 
 /// A topic gives out its last number again after a restart.
 pub(super) fn number_not_logged() -> Hook {
-    recorded(|_, effects| effects.retain(|effect| !matches!(effect, Effect::Passed { .. })))
+    recorded(|_, effects| {
+        effects.retain(|effect| !matches!(effect, Effect::Own(OwnEffect::Passed { .. })));
+    })
 }
 
 /// After messages were read from pages, the second subscription gets no copies in that turn.

@@ -4,14 +4,14 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use kew_engine::bus::BusFact;
-use kew_engine::{Arrival, Effect, Event, Fact, Incarnation, Place, SequenceNumber};
+use kew_engine::bus::{BusFact, Effect, OwnEffect};
+use kew_engine::{Arrival, Event, Fact, Incarnation, Place, SequenceNumber};
 use kew_planted::{Hook, Seam};
 
 use super::hooks::{Known, altered, bus_effects, dropped, on, recorded};
 
 fn is_cursor(effect: &Effect) -> bool {
-    matches!(effect, Effect::FannedOut { .. })
+    matches!(effect, Effect::Own(OwnEffect::FannedOut { .. }))
 }
 
 /// Which copies of a message are made is forgotten after each step: they are made again.
@@ -29,7 +29,7 @@ pub(super) fn cursor_too_early() -> Hook {
     let mut last = None;
     altered(move |_, effect| match effect {
         Effect::Arrived { to, .. } => last = Some(to.entity),
-        Effect::FannedOut { next, .. } => {
+        Effect::Own(OwnEffect::FannedOut { next, .. }) => {
             if let Some(last) = last.filter(|last| *last < next.subscription) {
                 next.subscription = last;
                 next.rule = 0;
@@ -42,7 +42,7 @@ pub(super) fn cursor_too_early() -> Hook {
 /// The first copy of the next step is left out, if it is a plain one.
 pub(super) fn cursor_too_far() -> Hook {
     altered(|_, effect| {
-        if let Effect::FannedOut { next, .. } = effect {
+        if let Effect::Own(OwnEffect::FannedOut { next, .. }) = effect {
             next.rule = next.rule.max(1);
         }
     })

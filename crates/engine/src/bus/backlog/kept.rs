@@ -1,16 +1,16 @@
 //! What is kept of messages: the orders of sessions, counts, and a bound of a snapshot. They follow from a message's
 //! state and session.
 
-use super::{Kept, Oldest};
-use crate::bus::BusMessageState;
+use super::{Backlog, Kept, Oldest};
 use crate::bus::message::{self, LOCATION_SIZE_BYTES_MAX, Message, snapshot_size_bytes_max};
 use crate::bus::session::{Mark, RELEASING, Sessions};
 use crate::bus::snapshot::{kind, message, put_message};
+use crate::bus::{BusMessageState, OwnEffect, OwnHolder};
 use crate::effect::{BusSession, SessionOf, Standing};
 use crate::queues::Profile;
 use crate::table::{Entry, Live, Record, RunLength, Side};
 use crate::vocabulary::codec::{DecodeError, Reader};
-use crate::vocabulary::{BodyLocation, BodyMove, SequenceNumber, Timestamp};
+use crate::vocabulary::{BodyLocation, BodyMove, Place, SequenceNumber, Timestamp};
 
 impl Kept {
     pub(super) fn new(length: RunLength, by_session: bool) -> Self {
@@ -30,14 +30,105 @@ impl Kept {
             self.sessions.put_message(session, number, mark);
         }
     }
+
+    /// Whether messages of a session are locked. `None` if there is no such session.
+    fn has_locked(&self, session: &str) -> Option<bool> {
+        let (_, session) = self.sessions.find(session)?;
+        Some(session.messages.locked_count() > 0)
+    }
+
+    /// The number of the session of that id, its state, and when that was set. `None` if it is not there.
+    pub(in crate::bus) fn state_of(
+        &self,
+        session: &str,
+    ) -> Option<(u32, Option<BodyLocation>, Timestamp)> {
+        let (number, session) = self.sessions.find(session)?;
+        Some((number, session.state, session.state_set_at))
+    }
+
+    /// Gives a session, which may be new, a state.
+    fn put_state(
+        &mut self,
+        session: &BusSession,
+        state: BodyLocation,
+        set_at: Timestamp,
+        live: &mut Live,
+    ) {
+        let number = self.sessions.ensure(session.as_of_message());
+        let was = self.sessions.get(number).and_then(|it| it.state);
+        (self.sessions).set_state(number, was, Some(state), set_at, live);
+    }
 }
 
 impl Profile for Kept {
-    const ENDS_RUNS: bool = false;
+    type Own = OwnEffect;
 
-    const PASSES_ON: bool = true;
+    type OwnHolder = OwnHolder;
 
     const MESSAGES_PART: u8 = kind::MESSAGES;
+
+    fn apply(backlog: &mut Backlog, own: &OwnEffect, _: &mut Live) {
+        match own {
+            OwnEffect::SessionReleasing { session, .. } => {
+                (backlog.sessions).change_named(session, |it| it.locked_until = RELEASING);
+            }
+            OwnEffect::SessionFreed { session, .. } => {
+                (backlog.sessions).change_named(session, |it| it.locked_until = Timestamp::ZERO);
+            }
+            OwnEffect::Passed { topic, .. } => backlog.use_number(topic.number),
+            // What it changes is the topic's.
+            OwnEffect::FannedOut { .. } => {}
+        }
+    }
+
+    fn is_exact(backlog: &Backlog, own: &OwnEffect) -> bool {
+        match own {
+            OwnEffect::SessionReleasing { session, .. } => {
+                backlog.has_locked(session) == Some(true)
+            }
+            OwnEffect::SessionFreed { session, .. } => backlog.has_locked(session) == Some(false),
+            OwnEffect::Passed { topic, .. } => topic.number == backlog.next(),
+            OwnEffect::FannedOut { topic, .. } => {
+                backlog.table().first_ready() == Some(topic.number)
+            }
+        }
+    }
+
+    fn holder_of_change(at: Place) -> Option<OwnHolder> {
+        Some(OwnHolder::Change { at })
+    }
+
+    fn is_holder(backlog: &Backlog, own: &OwnHolder, body: BodyLocation) -> bool {
+        match own {
+            OwnHolder::Change { at } => {
+                let entry = backlog.table().get(at.number);
+                entry.is_some_and(|it| it.record.body != body)
+                    && backlog.table().has_body(at.number, body)
+            }
+            OwnHolder::State {
+                session, set_at, ..
+            } => backlog.state_of(&session.id) == Some((session.number, Some(body), *set_at)),
+        }
+    }
+
+    fn move_body(backlog: &mut Backlog, own: &OwnHolder, body: BodyMove, live: &mut Live) -> bool {
+        match own {
+            OwnHolder::Change { at } => backlog.move_message_body(at.number, body, live),
+            OwnHolder::State { session, .. } => {
+                backlog.sessions.move_state(&session.id, body, live)
+            }
+        }
+    }
+
+    fn put_body(backlog: &mut Backlog, own: &OwnHolder, body: BodyLocation, live: &mut Live) {
+        match own {
+            // A change to a message that is not here.
+            OwnHolder::Change { .. } => {}
+            OwnHolder::State {
+                session, set_at, ..
+            } => backlog.put_state(session, body, *set_at, live),
+        }
+    }
 
     fn put_message(out: &mut Vec<u8>, entry: &Entry<'_>, session: u32) {
         put_message(out, Message::from(*entry), session);
@@ -162,19 +253,6 @@ impl Profile for Kept {
         }
     }
 
-    fn begin_release(&mut self, session: &str) {
-        (self.sessions).change_named(session, |session| session.locked_until = RELEASING);
-    }
-
-    fn free(&mut self, session: &str) {
-        (self.sessions).change_named(session, |session| session.locked_until = Timestamp::ZERO);
-    }
-
-    fn has_locked(&self, session: &str) -> Option<bool> {
-        let (_, session) = self.sessions.find(session)?;
-        Some(session.messages.locked_count() > 0)
-    }
-
     fn absorb(&mut self, other: &Self, live: &mut Live) {
         for (_, session) in other.sessions.iter() {
             if session.state.is_none() {
@@ -188,27 +266,6 @@ impl Profile for Kept {
                 self.sessions.set_state(number, None, state, at, live);
             }
         }
-    }
-
-    fn state_of(&self, session: &str) -> Option<(u32, Option<BodyLocation>, Timestamp)> {
-        let (number, session) = self.sessions.find(session)?;
-        Some((number, session.state, session.state_set_at))
-    }
-
-    fn move_state(&mut self, session: &str, body: BodyMove, live: &mut Live) -> bool {
-        self.sessions.move_state(session, body, live)
-    }
-
-    fn put_state(
-        &mut self,
-        session: &BusSession,
-        state: BodyLocation,
-        set_at: Timestamp,
-        live: &mut Live,
-    ) {
-        let number = self.sessions.ensure(session.as_of_message());
-        let was = self.sessions.get(number).and_then(|it| it.state);
-        (self.sessions).set_state(number, was, Some(state), set_at, live);
     }
 
     fn count_live(&self, live: &mut Live) {

@@ -10,8 +10,9 @@ use super::super::room::{COPIED_SIZE_BYTES, PLACE_SIZE_BYTES};
 use super::super::{DeadLetterCause, Made, message};
 use super::Turn;
 use super::effects::place;
+use crate::bus::Effect;
 use crate::catalogue::description::{BODY_OVERHEAD_BYTES, EVENT_SIZE_BYTES};
-use crate::effect::{Arrival, Effect, Rest};
+use crate::effect::{Arrival, Rest};
 use crate::table::{Record, Side};
 use crate::vocabulary::{BodyLocation, Hold, Incarnation, SequenceNumber, Timestamp};
 

@@ -8,8 +8,8 @@ use super::super::room::{DELETED_SIZE_BYTES, DUE_SIZE_BYTES_MAX, moved_size_byte
 use super::super::session::RELEASING;
 use super::super::{BusCommand, BusMessageState, DeadLetterCause, Release};
 use super::Turn;
+use crate::bus::{Effect, OwnEffect};
 use crate::catalogue::LOOKS_PER_UNIT;
-use crate::effect::Effect;
 use crate::vocabulary::{BodyLocation, Incarnation, SequenceNumber};
 
 /// How often a message is forwarded. The next time it becomes a dead letter.
@@ -126,7 +126,7 @@ impl Turn<'_> {
             Due::Release(number) => self.release_unseen(queue, number),
             Due::Session(session) => {
                 let session = self.session_id(queue, session);
-                self.emit_bus_effect(Effect::SessionFreed { queue, session });
+                self.emit_bus_effect(Effect::Own(OwnEffect::SessionFreed { queue, session }));
             }
             Due::Schedule(number) => self.activate(queue, number),
             Due::Expiry(Expiring::Message { number, .. }) => self.expire(queue, number),

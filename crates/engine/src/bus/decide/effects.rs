@@ -5,7 +5,8 @@ use super::super::role::Role;
 use super::super::rules::TopicTally;
 use super::super::{DeadLetterCause, Release};
 use super::Turn;
-use crate::effect::{Arrival, BusSession, Effect, Lease};
+use crate::bus::Effect;
+use crate::effect::{Arrival, BusSession, Lease};
 use crate::vocabulary::{BodyLocation, Incarnation, Place, SequenceNumber, Timestamp};
 
 impl Turn<'_> {

@@ -25,7 +25,8 @@ use super::effects::place;
 use super::forwarded::{Read, Unread};
 use super::select::uuid_of;
 use super::{DueStep, Turn};
-use crate::effect::{Effect, NextCopy};
+use crate::bus::{Effect, OwnEffect};
+use crate::effect::NextCopy;
 use crate::vocabulary::{Hold, Incarnation, SequenceNumber, Timestamp};
 
 /// The most copies that one step makes.
@@ -370,19 +371,19 @@ impl Turn<'_> {
             rule: FAILURE,
         };
         match chosen.next {
-            Some(next) => self.emit_bus_effect(Effect::FannedOut {
+            Some(next) => self.emit_bus_effect(Effect::Own(OwnEffect::FannedOut {
                 topic: at,
                 next,
                 lent,
-            }),
+            })),
             None => {
                 // Behind a dead letter, the end of the message alone would look as if that had moved.
                 if is_dead {
-                    self.emit_bus_effect(Effect::FannedOut {
+                    self.emit_bus_effect(Effect::Own(OwnEffect::FannedOut {
                         topic: at,
                         next: end,
                         lent,
-                    });
+                    }));
                 }
                 self.remove(topic, number);
             }

@@ -9,7 +9,8 @@ use super::super::{
 };
 use super::effects::place;
 use super::{Answer, Turn};
-use crate::effect::{Arrival, Effect, Rest};
+use crate::bus::Effect;
+use crate::effect::{Arrival, Rest};
 use crate::table::MESSAGE_OVERHEAD_BYTES;
 use crate::vocabulary::{Hold, Incarnation, SequenceNumber, Timestamp};
 

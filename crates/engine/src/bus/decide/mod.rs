@@ -41,8 +41,8 @@ use super::queue::BusQueue;
 use super::queues::Queues;
 use super::rules::{Matched, TopicTally};
 use super::{BusCommand, BusFact, BusOutcome, BusRefusal, Format};
+use crate::bus::Effect;
 use crate::catalogue::{self, Catalogue, Scope};
-use crate::effect::Effect;
 use crate::vocabulary::token::{TokenCipher, TokenKind, TokenPlace};
 use crate::vocabulary::{
     BodyLocation, BodyRead, EntityName, Incarnation, LeaseGeneration, SequenceNumber, Timestamp,

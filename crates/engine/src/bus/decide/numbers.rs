@@ -3,7 +3,7 @@
 use super::super::BusMessage;
 use super::Turn;
 use super::effects::place;
-use crate::effect::Effect;
+use crate::bus::{Effect, OwnEffect};
 use crate::vocabulary::{Incarnation, SequenceNumber};
 
 /// A message has the id of an earlier one, and is dropped.
@@ -56,10 +56,10 @@ impl Turn<'_> {
             return None;
         };
         let number = self.bus_backlog(topic).next();
-        self.emit_bus_effect(Effect::Passed {
+        self.emit_bus_effect(Effect::Own(OwnEffect::Passed {
             topic: place(topic, number),
             id_hash,
-        });
+        }));
         Some(number)
     }
 }

@@ -9,7 +9,7 @@ use super::super::{
     BusFact, BusOutcome, BusRefusal, ITEMS_MAX, ListedSessions, Release, SessionChoice, SessionLock,
 };
 use super::{Answer, Turn};
-use crate::effect::Effect;
+use crate::bus::{Effect, OwnEffect};
 use crate::vocabulary::token::{TokenKind, TokenPlace};
 use crate::vocabulary::{
     BodyLocation, Incarnation, LeaseGeneration, SequenceNumber, Timestamp, Token,
@@ -127,14 +127,14 @@ impl Turn<'_> {
         let is_freed = released.len() == session.messages.locked_count();
         if !is_freed && !is_releasing {
             let session = id.clone();
-            self.emit_bus_effect(Effect::SessionReleasing { queue, session });
+            self.emit_bus_effect(Effect::Own(OwnEffect::SessionReleasing { queue, session }));
         }
         for number in released {
             self.release_unseen(queue, number);
         }
         if is_freed {
             let session = id;
-            self.emit_bus_effect(Effect::SessionFreed { queue, session });
+            self.emit_bus_effect(Effect::Own(OwnEffect::SessionFreed { queue, session }));
         }
     }
 

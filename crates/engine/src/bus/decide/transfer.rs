@@ -15,8 +15,9 @@ use super::super::{BusMessage, BusOutcome, BusRefusal, DeadLetterCause};
 use super::effects::place;
 use super::plan::Plan;
 use super::{Decision, Turn};
+use crate::bus::Effect;
 use crate::catalogue::Scope;
-use crate::effect::{Arrival, Effect, Rest};
+use crate::effect::{Arrival, Rest};
 use crate::table::{MESSAGE_OVERHEAD_BYTES, Record, Side};
 use crate::vocabulary::{EntityName, Incarnation, SequenceNumber, Timestamp};
 

@@ -7,8 +7,8 @@ pub(super) use self::copied::left_out_size_bytes;
 pub(in crate::bus) use self::decode::next_copy;
 pub(super) use self::decode::{arrived, effects, session, what_it_was};
 use super::codec::put_cause;
-use crate::bus::BusMessageState;
-use crate::effect::{Arrival, Effect, NewBody, NextCopy, SessionOf, Standing, Was};
+use crate::bus::{BusMessageState, Effect, OwnEffect};
+use crate::effect::{Arrival, NewBody, NextCopy, SessionOf, Standing, Was};
 use crate::table::Record;
 use crate::vocabulary::codec::{if_some, if_that, put_str, put_varint};
 use crate::vocabulary::elements::put_location;
@@ -97,13 +97,7 @@ pub(super) fn put_effects(out: &mut Vec<u8>, at: Timestamp, effects: &[Effect]) 
 fn arrived_message(effect: &Effect) -> Option<&Arrival> {
     match effect {
         Effect::Arrived { message, .. } => Some(message),
-        Effect::Leased { .. }
-        | Effect::Ended { .. }
-        | Effect::RangeEnded { .. }
-        | Effect::SessionReleasing { .. }
-        | Effect::SessionFreed { .. }
-        | Effect::Passed { .. }
-        | Effect::FannedOut { .. } => None,
+        Effect::Leased { .. } | Effect::Ended { .. } | Effect::Own(_) => None,
     }
 }
 
@@ -168,16 +162,13 @@ fn put_effect(
                 put_varint(out, u64::from(*length));
             }
         }
-        Effect::RangeEnded { .. } => {
-            unreachable!("bus queues end no ranges: no such effect is exact")
-        }
-        Effect::SessionReleasing { queue, session } => {
+        Effect::Own(OwnEffect::SessionReleasing { queue, session }) => {
             put_session_effect(out, kind::SESSION_RELEASING, *queue, session, before);
         }
-        Effect::SessionFreed { queue, session } => {
+        Effect::Own(OwnEffect::SessionFreed { queue, session }) => {
             put_session_effect(out, kind::SESSION_FREED, *queue, session, before);
         }
-        Effect::Passed { topic, id_hash } => {
+        Effect::Own(OwnEffect::Passed { topic, id_hash }) => {
             let hash = if_some(*id_hash, flag::ID_HASH);
             let same = same_entity_flag(*topic, *before, flag::SAME_ENTITY);
             out.extend([kind::OF_TOPIC | hash | same, of_topic::PASSED]);
@@ -186,7 +177,7 @@ fn put_effect(
                 out.extend(hash.to_be_bytes());
             }
         }
-        Effect::FannedOut { topic, next, lent } => {
+        Effect::Own(OwnEffect::FannedOut { topic, next, lent }) => {
             let lent = if_that(*lent, flag::LENT);
             let same = same_entity_flag(*topic, *before, flag::SAME_ENTITY);
             out.extend([kind::OF_TOPIC | lent | same, of_topic::FANNED_OUT]);

@@ -1,10 +1,9 @@
 //! The bytes of moves of bodies in bus queues.
 
 use super::effects::{arrived, put_arrived, put_session, put_was, session, what_it_was};
-use crate::bus::BusMessageState;
 use crate::bus::message::standing;
+use crate::bus::{BusMessageState, Moved, MovedOf, OwnHolder};
 use crate::effect::{Arrival, Standing, Was};
-use crate::queues::{Moved, MovedOf};
 use crate::table::Record;
 use crate::vocabulary::codec::{DecodeError, Reader, put_varint};
 use crate::vocabulary::elements::incarnation;
@@ -31,14 +30,14 @@ pub(super) fn put_moves(out: &mut Vec<u8>, at: Timestamp, moves: &[Moved]) {
 fn put_holder(out: &mut Vec<u8>, now: Timestamp, of: &MovedOf, before: &mut Before) {
     match of {
         MovedOf::Message { at, message } => put_message(out, now, *at, message, before),
-        MovedOf::Change { at } => {
+        MovedOf::Own(OwnHolder::Change { at }) => {
             put_start(out, kind::CHANGE, kind::SAME_ENTITY, *at, before);
         }
-        MovedOf::State {
+        MovedOf::Own(OwnHolder::State {
             queue,
             session,
             set_at,
-        } => {
+        }) => {
             out.push(kind::STATE);
             put_varint(out, queue.as_u64());
             put_session(out, session.as_of_message());
@@ -115,15 +114,15 @@ fn holder(r: &mut Reader<'_>, now: Timestamp, before: &mut Before) -> Result<Mov
         }
         kind::STATE => {
             *before = None;
-            Ok(MovedOf::State {
+            Ok(MovedOf::Own(OwnHolder::State {
                 queue: incarnation(r)?,
                 session: session(r)?,
                 set_at: difference(r, now)?,
-            })
+            }))
         }
         _ if first & !kind::SAME_ENTITY == kind::CHANGE => {
             let at = place(r, first & kind::SAME_ENTITY != 0, before)?;
-            Ok(MovedOf::Change { at })
+            Ok(MovedOf::Own(OwnHolder::Change { at }))
         }
         _ => Err(r.error("move that is not known")),
     }

@@ -9,7 +9,8 @@ use super::compiled::Compiled;
 use super::{
     BusRule, DEFAULT_RULE_KEY, Listed, Matched, RULE_IDS_MAX, RuleKind, TopicTally, key_of,
 };
-use crate::effect::{Effect, NextCopy};
+use crate::bus::{Effect, OwnEffect};
+use crate::effect::NextCopy;
 use crate::shared::{Chunk, SharedMap};
 use crate::table::RunLength;
 use crate::vocabulary::{BodyLocation, Hint, Hold, Incarnation, SequenceNumber};
@@ -94,7 +95,7 @@ impl Topic {
     /// Notes what an effect on the topic means for the copies of its messages.
     pub(in crate::bus) fn note(&mut self, effect: &Effect) {
         match effect {
-            Effect::FannedOut { topic, next, lent } => self.set_fan_out(FanOut {
+            Effect::Own(OwnEffect::FannedOut { topic, next, lent }) => self.set_fan_out(FanOut {
                 number: topic.number,
                 next: *next,
                 lent: *lent,
@@ -104,10 +105,11 @@ impl Topic {
             }
             Effect::Arrived { .. }
             | Effect::Leased { .. }
-            | Effect::RangeEnded { .. }
-            | Effect::SessionReleasing { .. }
-            | Effect::SessionFreed { .. }
-            | Effect::Passed { .. } => {}
+            | Effect::Own(
+                OwnEffect::SessionReleasing { .. }
+                | OwnEffect::SessionFreed { .. }
+                | OwnEffect::Passed { .. },
+            ) => {}
         }
     }
 

@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use super::random::{Client, Step, step};
 use super::*;
 use crate::bus::message::Message;
-use crate::effect::{Bodies, Effect, Lease, Standing, Was};
+use crate::bus::{Effect, OwnEffect};
+use crate::effect::{Bodies, Lease, Standing, Was};
 use crate::event::Fact;
 use crate::vocabulary::{Incarnation, Place};
 
@@ -154,20 +155,20 @@ fn with_stale_was(effect: &Effect) -> Vec<Effect> {
             stale.into_iter().chain([ended(*was, changed)]).collect()
         }
         Effect::Arrived { .. }
-        | Effect::RangeEnded { .. }
-        | Effect::SessionReleasing { .. }
-        | Effect::SessionFreed { .. } => Vec::new(),
-        Effect::FannedOut { topic, next, lent } => {
+        | Effect::Own(OwnEffect::SessionReleasing { .. } | OwnEffect::SessionFreed { .. }) => {
+            Vec::new()
+        }
+        Effect::Own(OwnEffect::FannedOut { topic, next, lent }) => {
             let number = topic.number.next();
             let topic = Place { number, ..*topic };
             let (next, lent) = (*next, *lent);
-            vec![Effect::FannedOut { topic, next, lent }]
+            vec![Effect::Own(OwnEffect::FannedOut { topic, next, lent })]
         }
-        Effect::Passed { topic, id_hash } => {
+        Effect::Own(OwnEffect::Passed { topic, id_hash }) => {
             let number = topic.number.next();
             let topic = Place { number, ..*topic };
             let id_hash = *id_hash;
-            vec![Effect::Passed { topic, id_hash }]
+            vec![Effect::Own(OwnEffect::Passed { topic, id_hash })]
         }
     }
 }

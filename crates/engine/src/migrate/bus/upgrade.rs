@@ -2,9 +2,10 @@
 
 use super::{OldArrival, OldFact};
 use crate::bus::{
-    self, BusFact, BusMessageState, BusQueue, DeadLetterCause, Message, Release, Role,
+    self, BusFact, BusMessageState, BusQueue, DeadLetterCause, Effect, Message, OwnEffect, Release,
+    Role,
 };
-use crate::effect::{Arrival, BusSession, Effect, Lease, Rest};
+use crate::effect::{Arrival, BusSession, Lease, Rest};
 use crate::event::Fact;
 use crate::state::State;
 use crate::vocabulary::{
@@ -236,7 +237,7 @@ fn session_released(state: &State, queue: Incarnation, session: Box<str>) -> Fac
     });
     effects(
         released
-            .chain([Effect::SessionFreed { queue, session }])
+            .chain([Effect::Own(OwnEffect::SessionFreed { queue, session })])
             .collect(),
     )
 }

@@ -6,8 +6,8 @@ use std::ops::Range;
 use proptest::prelude::*;
 
 use super::pages::{BUS_QUEUE, ENTITY, Queue, remember};
-use crate::bus::BusFact;
-use crate::effect::{Arrival, BusSession, Effect, Rest};
+use crate::bus::{BusFact, Effect};
+use crate::effect::{Arrival, BusSession, Rest};
 use crate::event::Fact;
 use crate::snapshot::pages::kind;
 use crate::snapshot::restore_pages::Decoded;

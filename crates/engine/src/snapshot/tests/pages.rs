@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::{Parts, parts, restore_passing_over};
-use crate::effect::{Bodies, Effect, Lease, Standing, Was};
+use crate::effect::{Bodies, Lease, Standing, Was};
 use crate::event::{Event, Fact};
 use crate::snapshot::pages::kind;
 use crate::snapshot::{DecodedPage, PageBytes, RestoringPages, Snapshot, SnapshotPages};
 use crate::state::State;
-use crate::storage::StorageFact;
+use crate::storage::{Effect, StorageFact};
 use crate::table::{MessageState, Record, RunLength};
 use crate::vocabulary::{
     BodyLocation, EntityName, Incarnation, LeaseGeneration, PageNumber, Place, SequenceNumber,

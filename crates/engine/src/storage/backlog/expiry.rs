@@ -1,7 +1,7 @@
 //! Messages whose time to live has passed, and the effects that remove them.
 
 use super::{Backlog, stored};
-use crate::effect::{Effect, Effects};
+use crate::storage::{Effect, Effects, OwnEffect};
 use crate::vocabulary::{Incarnation, Place, SequenceNumber, Timestamp};
 
 /// The most messages that one event ends one by one. A run with more takes several.
@@ -39,11 +39,11 @@ impl Backlog {
         let run = self.table().run(index)?;
         if run.is_all_ready() && run.has_expired(now) {
             let (from, until) = run.range();
-            let effect = Effect::RangeEnded {
+            let effect = Effect::Own(OwnEffect::RangeEnded {
                 entity,
                 from,
                 until,
-            };
+            });
             return Some(Expired {
                 effects: effect.into(),
                 count: run.count(),
@@ -67,10 +67,10 @@ impl Backlog {
 
     /// The effect that removes all messages, if there are any.
     pub(crate) fn all_ended(&self, entity: Incarnation) -> Option<Effect> {
-        (!self.table().is_empty()).then_some(Effect::RangeEnded {
+        (!self.table().is_empty()).then_some(Effect::Own(OwnEffect::RangeEnded {
             entity,
             from: SequenceNumber::default(),
             until: self.next(),
-        })
+        }))
     }
 }

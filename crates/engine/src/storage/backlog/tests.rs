@@ -4,8 +4,9 @@ use std::ops::Deref;
 use proptest::prelude::*;
 
 use super::*;
-use crate::effect::{Bodies, Effect, Lease, Was};
+use crate::effect::{Bodies, Lease, Was};
 use crate::storage::message::{timed_at, until};
+use crate::storage::{Effect, OwnEffect};
 use crate::table::{BodyEncoding, CountUnit, Live, Placed, RunLength};
 use crate::vocabulary::{BodyLocation, Incarnation, Place};
 
@@ -78,11 +79,11 @@ impl Counted {
 
     fn end_range(&mut self, from: SequenceNumber, until: SequenceNumber) {
         let entity = Incarnation::new(1);
-        self.apply(&Effect::RangeEnded {
+        self.apply(&Effect::Own(OwnEffect::RangeEnded {
             entity,
             from,
             until,
-        });
+        }));
     }
 
     fn check(&self) {
@@ -337,11 +338,11 @@ fn a_run_of_which_all_has_expired_ends_by_its_counts() {
     }
     let entity = Incarnation::new(1);
     let whole = backlog.expired(entity, 0, soon);
-    let range = Effect::RangeEnded {
+    let range = Effect::Own(OwnEffect::RangeEnded {
         entity,
         from: SequenceNumber::new(1),
         until: SequenceNumber::new(128),
-    };
+    });
     let whole = whole.unwrap();
     assert_eq!(
         (whole.effects, whole.count, whole.looks),

@@ -9,7 +9,7 @@ mod settle;
 
 use super::{Entity, Queues, StorageCommand, StorageFact, StorageOutcome, StorageRefusal};
 use crate::catalogue::{self, Catalogue, QuotaExceeded, Scope};
-use crate::effect::Effect;
+use crate::storage::Effect;
 use crate::vocabulary::token::{TokenCipher, TokenKind, TokenPlace};
 use crate::vocabulary::{
     BodyLocation, EntityName, Incarnation, LeaseGeneration, Place, Timestamp, Token,

@@ -1,9 +1,9 @@
 //! Receiving messages from the head of a queue, and peeking at them.
 
 use super::{Decision, Turn};
-use crate::effect::{Effects, Lease};
+use crate::effect::Lease;
 use crate::storage::message::Message;
-use crate::storage::{PeekedMessage, ReceivedMessage, StorageFact, StorageOutcome};
+use crate::storage::{Effects, PeekedMessage, ReceivedMessage, StorageFact, StorageOutcome};
 use crate::vocabulary::{EntityName, Place, VisibilityTimeout};
 
 impl Turn<'_> {

@@ -1,9 +1,8 @@
 //! Putting a message into a queue.
 
 use super::{Decision, Turn};
-use crate::effect::Effect;
 use crate::storage::message::Message;
-use crate::storage::{SentMessage, StorageOutcome, StorageRefusal, limits};
+use crate::storage::{Effect, SentMessage, StorageOutcome, StorageRefusal, limits};
 use crate::table::{BodyEncoding, Placed};
 use crate::vocabulary::{EntityName, LeaseGeneration, Place, VisibilityTimeout};
 

@@ -3,8 +3,9 @@
 //! Effects take most of the log. So an effect on the same entity as the one before it leaves the entity out and
 //! writes its number as a difference, and times are differences to the event's time.
 
-use crate::effect::{Bodies, Effect, Effects, Lease, NewBody, Standing, Was};
+use crate::effect::{Bodies, Lease, NewBody, Standing, Was};
 use crate::storage::message::{self, Message, timed_at};
+use crate::storage::{Effect, Effects, OwnEffect};
 use crate::table::codec::{placed, put_body};
 use crate::table::{MessageState, Placed};
 use crate::vocabulary::codec::{DecodeError, Reader, if_some, put_varint};
@@ -85,23 +86,17 @@ fn put_effect(out: &mut Vec<u8>, now: Timestamp, effect: &Effect, before: &mut B
             start(out, kind::ENDED | was_flags(was, old), *at, before);
             put_was(out, now, was, old);
         }
-        Effect::RangeEnded {
+        Effect::Own(OwnEffect::RangeEnded {
             entity,
             from,
             until,
-        } => {
+        }) => {
             let from = Place {
                 entity: *entity,
                 number: *from,
             };
             start(out, kind::RANGE_ENDED, from, before);
             put_varint(out, until.as_u64());
-        }
-        Effect::SessionReleasing { .. }
-        | Effect::SessionFreed { .. }
-        | Effect::Passed { .. }
-        | Effect::FannedOut { .. } => {
-            unreachable!("a storage queue has no sessions and is no topic: no such effect is exact")
         }
     }
 }
@@ -165,11 +160,11 @@ fn effect(r: &mut Reader<'_>, now: Timestamp, before: &mut Before) -> Result<Eff
                 source_length: None,
             }
         }
-        _ => Effect::RangeEnded {
+        _ => Effect::Own(OwnEffect::RangeEnded {
             entity: at.entity,
             from: at.number,
             until: sequence_number(r)?,
-        },
+        }),
     })
 }
 

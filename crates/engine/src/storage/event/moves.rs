@@ -1,6 +1,7 @@
 //! The bytes of moves of bodies in storage queues.
 
-use crate::queues::{Moved, MovedOf};
+use crate::queues::MovedOf;
+use crate::storage::Moved;
 use crate::storage::message::{self, timed_at};
 use crate::table::Record;
 use crate::table::codec::{encoding, put_encoding};
@@ -29,9 +30,7 @@ pub(super) fn put_moves(out: &mut Vec<u8>, at: Timestamp, moves: &[Moved]) {
             MovedOf::Message { at: of, message } => {
                 put_message(out, at, *of, &message.record, &mut place);
             }
-            MovedOf::Change { .. } | MovedOf::State { .. } => {
-                unreachable!("a storage queue has neither: no such move is exact")
-            }
+            MovedOf::Own(own) => match *own {},
         }
         bodies.put(out, moved.body);
     }

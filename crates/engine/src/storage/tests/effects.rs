@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::effect::{Bodies, Effect, Effects, Lease, NewBody, Was};
+use crate::effect::{Bodies, Lease, NewBody, Was};
 use crate::event::Event;
 use crate::event::Fact;
 use crate::state::State;
 use crate::storage::message::Message;
 use crate::storage::message::until;
+use crate::storage::{Effect, Effects};
 use crate::table::Placed;
 use crate::table::RunLength;
 use crate::vocabulary::Incarnation;

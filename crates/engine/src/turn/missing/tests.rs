@@ -7,12 +7,11 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 
 use super::*;
-use crate::bus::BusFact;
-use crate::effect::Effect;
+use crate::bus::{self, BusFact};
 use crate::event::{Event, Fact};
 use crate::queues::Queue;
 use crate::state::State;
-use crate::storage::StorageFact;
+use crate::storage::{self, StorageFact};
 use crate::table::tests::page_map::{PageMap, records_at};
 use crate::turn::{DUE_BUDGET, Decision, Journal, Ticked};
 use crate::vocabulary::{BodyLocation, BodyRead, Timestamp};
@@ -283,16 +282,23 @@ impl Cold {
     }
 }
 
-/// Effects of one command are in one event if nothing was missing, and in several otherwise.
-fn flat(events: &[Event]) -> Vec<(Timestamp, Result<Effect, Fact>)> {
+/// The same with an event for each effect: those of one command are in one if nothing was missing, and in several
+/// otherwise.
+fn flat(events: &[Event]) -> Vec<(Timestamp, Fact)> {
     let mut flat = Vec::new();
-    for event in events {
-        match &event.fact {
-            Fact::Bus(BusFact::Messages { effects })
-            | Fact::Storage(StorageFact::Messages { effects }) => {
-                flat.extend(effects.iter().map(|it| (event.at, Ok(it.clone()))));
+    for Event { at, fact } in events {
+        match fact {
+            Fact::Bus(BusFact::Messages { effects }) => {
+                let each = effects.iter().cloned().map(bus::Effects::from);
+                let each = each.map(|effects| Fact::Bus(BusFact::Messages { effects }));
+                flat.extend(each.map(|fact| (*at, fact)));
             }
-            fact => flat.push((event.at, Err(fact.clone()))),
+            Fact::Storage(StorageFact::Messages { effects }) => {
+                let each = effects.iter().cloned().map(storage::Effects::from);
+                let each = each.map(|effects| Fact::Storage(StorageFact::Messages { effects }));
+                flat.extend(each.map(|fact| (*at, fact)));
+            }
+            fact => flat.push((*at, fact.clone())),
         }
     }
     flat

@@ -6,7 +6,8 @@
 //! A message with changes to its properties is written in full: the places of its changes are its own.
 
 use super::{flag, kind};
-use crate::effect::{Arrival, Effect};
+use crate::bus::Effect;
+use crate::effect::Arrival;
 use crate::table::Record;
 use crate::vocabulary::codec::{DecodeError, Reader, if_that, put_varint};
 use crate::vocabulary::place::{

@@ -3,10 +3,8 @@
 use super::{arrived_message, copied, flag, kind, of_topic, rare, was};
 use crate::bus::event::codec::cause;
 use crate::bus::rules::FAILURE;
-use crate::bus::{BusMessageState, message};
-use crate::effect::{
-    Arrival, Bodies, BusSession, Effect, Effects, Lease, NewBody, NextCopy, Rest, Standing, Was,
-};
+use crate::bus::{BusMessageState, Effect, Effects, OwnEffect, message};
+use crate::effect::{Arrival, Bodies, BusSession, Lease, NewBody, NextCopy, Rest, Standing, Was};
 use crate::table::{Record, Side};
 use crate::vocabulary::codec::{DecodeError, Reader};
 use crate::vocabulary::elements::{incarnation, location, sequence_number};
@@ -46,17 +44,17 @@ fn effect(
     match first & kind::MASK {
         kind::SESSION_RELEASING => {
             *before = None;
-            Ok(Effect::SessionReleasing {
+            Ok(Effect::Own(OwnEffect::SessionReleasing {
                 queue: incarnation(r)?,
                 session: r.str()?.into(),
-            })
+            }))
         }
         kind::SESSION_FREED => {
             *before = None;
-            Ok(Effect::SessionFreed {
+            Ok(Effect::Own(OwnEffect::SessionFreed {
                 queue: incarnation(r)?,
                 session: r.str()?.into(),
-            })
+            }))
         }
         kind::COPIED => copied::read(r, now, flags, arrived, before),
         kind::OF_TOPIC => effect_on_topic(r, flags, before),
@@ -78,17 +76,17 @@ fn effect_on_topic(
     }
     let topic = place(r, flags & flag::SAME_ENTITY != 0, before)?;
     if code == of_topic::FANNED_OUT {
-        return Ok(Effect::FannedOut {
+        return Ok(Effect::Own(OwnEffect::FannedOut {
             topic,
             next: next_copy(r)?,
             lent: flags & flag::LENT != 0,
-        });
+        }));
     }
     let id_hash = match flags & flag::ID_HASH {
         0 => None,
         _ => Some(u128::from_be_bytes(r.array()?)),
     };
-    Ok(Effect::Passed { topic, id_hash })
+    Ok(Effect::Own(OwnEffect::Passed { topic, id_hash }))
 }
 
 /// Reads which copy of a topic's message is the next one.

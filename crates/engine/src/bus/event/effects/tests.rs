@@ -144,10 +144,10 @@ fn the_largest_due_thing_has_room() {
     assert!(size <= 2 * DUE_SIZE_BYTES_MAX, "{size}");
 
     let queue = largest::at(2, 3).entity;
-    let freed = Effect::SessionFreed {
+    let freed = Effect::Own(OwnEffect::SessionFreed {
         queue,
         session: largest::session().id,
-    };
+    });
     let size = effects_size_bytes(largest::NOW, vec![freed]);
     assert!(size <= DUE_SIZE_BYTES_MAX, "{size}");
     let set = BusFact::SessionStateSet {

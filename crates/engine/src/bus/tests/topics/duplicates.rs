@@ -1,7 +1,7 @@
 //! Numbers of topics, and the ids that topics remember.
 
 use super::*;
-use crate::effect::{Effect, Effects};
+use crate::bus::{Effect, Effects, OwnEffect};
 use crate::table::MESSAGE_OVERHEAD_BYTES;
 
 const WINDOW_MS: u64 = 20_000;
@@ -191,7 +191,7 @@ fn a_log_of_a_topic_without_numbers_is_gone_on_with() {
     p.subscribe_all(&["a"]);
     p.publish(vec![text("one"), text("two")]).unwrap();
     let unnumbered = |effect: &Effect| match effect.clone() {
-        Effect::Passed { .. } => None,
+        Effect::Own(OwnEffect::Passed { .. }) => None,
         Effect::Arrived { to, message } => Some(Effect::Arrived {
             to,
             message: message.with(|rest| rest.side.first_number = None),
@@ -229,13 +229,13 @@ fn a_repair_keeps_what_a_topic_remembers() {
         other.apply(Event::decode(event).unwrap());
     }
     let incarnation = p.view(&topic()).incarnation;
-    let passed = Effect::Passed {
+    let passed = Effect::Own(OwnEffect::Passed {
         topic: crate::vocabulary::Place {
             entity: incarnation,
             number: SequenceNumber::new(2),
         },
         id_hash: Some(p.state.catalogue.cipher().hash(b"2")),
-    };
+    });
     other.apply(Event {
         at: p.now,
         fact: Fact::Bus(BusFact::Messages {

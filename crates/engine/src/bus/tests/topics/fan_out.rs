@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::bus::room::COPY_STEPS;
-use crate::effect::{Effect, NextCopy};
+use crate::bus::{Effect, OwnEffect};
+use crate::effect::NextCopy;
 
 impl Partition {
     fn texts_in(&mut self, name: &str) -> Vec<String> {
@@ -69,12 +70,14 @@ fn a_restart_in_the_middle_goes_on_where_it_was() {
     let topic = p.state.bus[&of].topic.as_ref().unwrap();
     assert_eq!(topic.fan_out(), None);
     let last = p.log.events.iter().rev().find_map(|event| {
-        let event = Event::decode(event).unwrap();
-        let mut effects = event.fact.effects().to_vec();
-        effects.retain(|it| matches!(it, Effect::FannedOut { .. }));
+        let Fact::Bus(fact) = Event::decode(event).unwrap().fact else {
+            return None;
+        };
+        let mut effects = fact.effects().to_vec();
+        effects.retain(|it| matches!(it, Effect::Own(OwnEffect::FannedOut { .. })));
         effects.pop()
     });
-    let Some(Effect::FannedOut { next, .. }) = last else {
+    let Some(Effect::Own(OwnEffect::FannedOut { next, .. })) = last else {
         panic!("{last:?}")
     };
     assert!(next > NextCopy::default());

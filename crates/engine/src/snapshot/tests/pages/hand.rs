@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use super::ids::{BUS_QUEUE, remember};
 use super::*;
-use crate::bus::BusFact;
+use crate::bus::{self, BusFact};
 use crate::state::{Hand, Pass};
 use crate::table::Leaving;
 
@@ -30,8 +30,8 @@ fn round(queue: &mut Queue, hand: &mut Hand, pass: Pass, steps: u32) -> Vec<(u64
 /// Messages of a bus queue.
 fn put_into_bus(queue: &mut Queue, numbers: Range<u64>) {
     let at = Timestamp::from_ms(queue.now + 1);
-    let effects: Vec<Effect> = numbers
-        .map(|number| Effect::Arrived {
+    let effects: Vec<bus::Effect> = numbers
+        .map(|number| bus::Effect::Arrived {
             to: Place {
                 entity: Incarnation::new(BUS_QUEUE),
                 number: SequenceNumber::new(number),

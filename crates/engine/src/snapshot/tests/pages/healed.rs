@@ -1,7 +1,8 @@
 //! A page that says something else than its messages: a start takes what the messages say.
 
 use super::{DIRECTORY, ENTITY, HEADS, Queue, body, place};
-use crate::effect::{Bodies, Effect, Was};
+use crate::effect::{Bodies, Was};
+use crate::storage::Effect;
 use crate::vocabulary::BodyLocation;
 
 /// A message ends, and its effect says that its body was shorter.

@@ -49,11 +49,11 @@ fn the_largest_event_of_a_tick_has_room() {
     });
     let size = size_bytes(Timestamp::from_ms(u64::MAX - 1), ended.collect());
     assert!(size as u64 <= DUE_SIZE_BYTES_MAX, "{size}");
-    let range = Effect::RangeEnded {
+    let range = Effect::Own(OwnEffect::RangeEnded {
         entity,
         from: number(0),
         until: number(15),
-    };
+    });
     let size = size_bytes(Timestamp::from_ms(u64::MAX - 1), range.into());
     assert!(size as u64 <= DUE_SIZE_BYTES_MAX, "{size}");
 }

@@ -250,7 +250,8 @@ proptest! {
             message = changed(message, differs);
             effects.push(Effect::Arrived { to: at(entity, number), message: message.clone() });
             if ends_one {
-                effects.push(Effect::Passed { topic: at(entity, number), id_hash: None });
+                let passed = OwnEffect::Passed { topic: at(entity, number), id_hash: None };
+                effects.push(Effect::Own(passed));
             }
         }
         let bytes = encoded(&effects);

@@ -1,7 +1,8 @@
 //! Rules that change while a message of the topic waits for its copies.
 
 use super::*;
-use crate::effect::{Arrival, Effect, Rest};
+use crate::bus::Effect;
+use crate::effect::{Arrival, Rest};
 use crate::vocabulary::Place;
 
 impl Partition {
