@@ -5,6 +5,7 @@
 //! the next two bits of a hash become bits of its bucket. That is done in pieces, with each block that is added.
 
 use std::collections::VecDeque;
+use std::hint::black_box;
 
 /// The bits of a hash that a table knows.
 const KNOWN_BITS: u32 = 38;
@@ -22,6 +23,9 @@ const BLOCK_BITS_MAX: u32 = 12;
 /// block, and the next four of that level come after four times as many blocks.
 const BUCKETS_AT_ONCE: usize = 128;
 
+/// How many tables a look-up reads at the same time.
+const TABLES_AT_ONCE: usize = 8;
+
 /// The entries of consecutive blocks.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -30,6 +34,14 @@ pub(super) struct Table {
     /// Where the entries of each bucket begin, and where the last one ends.
     starts: Vec<u32>,
     entries: Vec<u32>,
+}
+
+/// The bucket of an id in a table.
+#[derive(Clone, Copy, Default)]
+struct Bucket<'a> {
+    bits: u32,
+    number: u64,
+    entries: &'a [u32],
 }
 
 /// A table that is being made of those of the level below.
@@ -101,17 +113,30 @@ impl Index {
     }
 
     /// The numbers of the blocks in which an id may be. Some may be forgotten.
-    pub(super) fn blocks_of(&self, id: u128) -> impl Iterator<Item = u64> {
-        self.levels.iter().enumerate().flat_map(move |(level, of)| {
+    ///
+    /// The entries of each table are somewhere else in memory, and no cache has them. So those of several tables are asked
+    /// for before any is compared: a processor waits for all of them at the same time.
+    pub(super) fn blocks_of(&self, id: u128) -> Vec<u64> {
+        let mut tables = self.levels.iter().enumerate().flat_map(|(level, of)| {
             let bits = block_bits(level);
-            let bucket = bucket_of(id, bits);
-            let print = print_of(id, bits);
-            of.tables.iter().flat_map(move |table| {
-                let entries = table.bucket(bucket).iter();
-                let found = entries.filter(move |entry| *entry >> bits == print);
-                found.map(move |entry| (table.number << bits) + u64::from(entry & mask(bits)))
-            })
-        })
+            of.tables.iter().map(move |table| (bits, table))
+        });
+        let mut blocks = Vec::new();
+        let mut buckets = [Bucket::default(); TABLES_AT_ONCE];
+        loop {
+            let mut count = 0;
+            for (bucket, (bits, table)) in buckets.iter_mut().zip(&mut tables) {
+                *bucket = table.bucket_of(id, bits);
+                count += 1;
+            }
+            let Some(buckets) = buckets.get(..count).filter(|_| count > 0) else {
+                return blocks;
+            };
+            black_box(buckets.iter().fold(0, |sum, it| sum ^ it.ends()));
+            for bucket in buckets.iter().filter(|it| it.may_have(id)) {
+                blocks.extend(bucket.blocks_of(id));
+            }
+        }
     }
 
     /// How many bytes it takes.
@@ -195,11 +220,45 @@ impl Table {
         }
     }
 
+    /// The bucket of an id in a table of 2^bits blocks.
+    fn bucket_of(&self, id: u128, bits: u32) -> Bucket<'_> {
+        Bucket {
+            bits,
+            number: self.number,
+            entries: self.bucket(bucket_of(id, bits)),
+        }
+    }
+
     fn bucket(&self, bucket: usize) -> &[u32] {
         let at = |index: usize| Some(usize::try_from(*self.starts.get(index)?).unwrap_or(0));
         let range = at(bucket).zip(at(bucket + 1));
         let entries = range.and_then(|(from, until)| self.entries.get(from..until));
         entries.unwrap_or_default()
+    }
+}
+
+impl Bucket<'_> {
+    /// Something that depends on all memory that it has: 16 entries are one line of a cache, or two.
+    fn ends(&self) -> u32 {
+        let [first, last] =
+            [self.entries.first(), self.entries.last()].map(|it| it.copied().unwrap_or_default());
+        first ^ last
+    }
+
+    /// Whether an entry is like an id. To compare all is faster than to stop at the first one.
+    fn may_have(&self, id: u128) -> bool {
+        let print = print_of(id, self.bits);
+        let entries = self.entries.iter();
+        entries.fold(false, |has, entry| has | (entry >> self.bits == print))
+    }
+
+    /// The numbers of its blocks in which an id may be.
+    fn blocks_of(&self, id: u128) -> impl Iterator<Item = u64> {
+        let Self { bits, number, .. } = *self;
+        let print = print_of(id, bits);
+        let entries = self.entries.iter();
+        let found = entries.filter(move |entry| *entry >> bits == print);
+        found.map(move |entry| (number << bits) + u64::from(entry & mask(bits)))
     }
 }
 
@@ -311,7 +370,7 @@ mod tests {
                 let all = blocks.iter().take(usize::try_from(number).unwrap() + 1);
                 let all: Vec<_> = (0_u64..).zip(all).collect();
                 for hash in all.iter().flat_map(|(_, hashes)| hashes.iter()) {
-                    let found: BTreeSet<u64> = index.blocks_of(*hash).collect();
+                    let found: BTreeSet<u64> = index.blocks_of(*hash).into_iter().collect();
                     let found: BTreeSet<u64> = found.into_iter().filter(|it| *it >= first).collect();
                     let is_like = |it: &u128| it >> (128 - KNOWN_BITS) == hash >> (128 - KNOWN_BITS);
                     let expected = all.iter().filter(|(_, hashes)| hashes.iter().any(is_like));
@@ -341,7 +400,7 @@ mod tests {
         }
         for block in 0..5000 {
             for id in ids_of(block) {
-                assert!(index.blocks_of(id).any(|it| it == block));
+                assert!(index.blocks_of(id).contains(&block));
             }
         }
         assert_eq!(index.levels[6].tables.len(), 1);

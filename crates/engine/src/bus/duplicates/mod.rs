@@ -406,7 +406,7 @@ impl Duplicates {
         }
         let from = self.kept_from.max(within(window_ms, now));
         let blocks = self.index.blocks_of(id);
-        let mut seen = blocks.filter_map(|block| {
+        let mut seen = blocks.into_iter().filter_map(|block| {
             let block = self.full.get(block)?;
             let is_missing = block.is_cold() && block.last_at() >= from;
             assert!(!is_missing, "a look-up has asked for the ids that it reads");
@@ -429,7 +429,8 @@ impl Duplicates {
     /// The blocks with ids from a time on in which an id may be and that are not in memory.
     fn missing(&self, id: u128, from: Timestamp) -> impl Iterator<Item = u64> {
         let from = self.kept_from.max(from);
-        self.index.blocks_of(id).filter(move |number| {
+        let blocks = self.index.blocks_of(id).into_iter();
+        blocks.filter(move |number| {
             let block = self.full.get(*number);
             block.is_some_and(|block| block.is_cold() && block.last_at() >= from)
         })
