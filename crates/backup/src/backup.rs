@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kew_log::{Damage, FileStorage, LogPosition, Storage, check_file};
 
-use crate::copy::{checksum, copy, is_zero};
+use crate::copy::{checksum, copy, is_zero, reused};
 use crate::destination::Destination;
 use crate::directory::{Place, names_in, size_of};
 use crate::error::failed;
@@ -78,11 +78,11 @@ impl Backup {
         &self.view
     }
 
-    /// Copies its files into a log's directory, and reads them back. Files that an earlier run has copied there are used,
-    /// if they are whole, and nothing else that is there stays. Returns how many bytes were there already.
+    /// Copies its files into a log's directory, and reads them back. Files that an earlier run has copied there are
+    /// used, if they are whole, and nothing else that is there stays. Returns how many bytes were there already.
     ///
     /// A file gets its name once it is durable and was read back. A sync that has failed cannot be made good by another
-    /// one, so a file that has none is copied again. The names are durable when the directory is synced.
+    /// one, so a file without its name is copied again. The names are durable when the directory is synced.
     pub fn copy_to(
         &self,
         directory: &Path,
@@ -103,17 +103,22 @@ impl Backup {
         directory: &Path,
         progress: &Arc<dyn Progress>,
     ) -> Result<u64, BackupError> {
-        for name in names_in(&**storage, directory)? {
-            if !self.manifest.files.iter().any(|file| file.name == name) {
-                Place::new(storage, &name, directory).remove()?;
+        let there = names_in(&**storage, directory)?;
+        for name in &there {
+            if !self.manifest.files.iter().any(|file| file.name == *name) {
+                Place::new(storage, name, directory).remove()?;
             }
         }
         let mut reused_bytes = 0;
         for file in &self.manifest.files {
             let to = Place::new(storage, &file.name, directory);
-            if is_copied(&to, file, &**progress)? {
-                reused_bytes += file.size_bytes;
-                continue;
+            if there.contains(&file.name) {
+                if is_copied(&to, file, &**progress)? {
+                    reused_bytes += file.size_bytes;
+                    continue;
+                }
+                // It needs no room beside its copy.
+                to.remove()?;
             }
             let temporary = Destination::temporary(&file.name);
             let temporary = Place::new(storage, &temporary, directory);
@@ -148,22 +153,32 @@ impl Backup {
     }
 }
 
-/// Whether an earlier run has copied a file, and nothing has changed it since: a log that began anew may have. What has its
-/// name is durable.
+/// Whether an earlier run has copied a file, and nothing has changed it since. The log may have begun anew there. What
+/// cannot be read is copied again.
 fn is_copied(
     to: &Place<'_>,
     file: &StoredFile,
     progress: &dyn Progress,
 ) -> Result<bool, BackupError> {
-    let Some(there) = to.open_if_there()? else {
-        return Ok(false);
-    };
-    let size_bytes = size_of(&*there).map_err(failed("read", &to.path))?;
-    if size_bytes != file.restored_size_bytes {
+    match is_whole(to, file, progress) {
+        Ok(true) => reused(progress, file.size_bytes).map(|()| true),
+        Err(BackupError::Io { .. }) => Ok(false),
+        other => other,
+    }
+}
+
+fn is_whole(
+    to: &Place<'_>,
+    file: &StoredFile,
+    progress: &dyn Progress,
+) -> Result<bool, BackupError> {
+    let there = size_of(&*to.open()?).map_err(failed("read", &to.path))?;
+    if there != file.restored_size_bytes {
         return Ok(false);
     }
-    let crc = checksum(to, file.size_bytes, Phase::Reuse, progress)?;
-    Ok(hex(crc) == file.crc32c && is_zero(to, file.size_bytes..size_bytes)?)
+    // If it is not whole, its bytes are still to be copied.
+    let crc = checksum(to, file.size_bytes, Phase::Verify, progress)?;
+    Ok(hex(crc) == file.crc32c && is_zero(to, file.size_bytes..there)?)
 }
 
 /// The damage in one stored file.

@@ -13,7 +13,7 @@ use crate::{BackupError, Phase, Progress};
 /// A file is copied in pieces of this size.
 const PIECE_SIZE: usize = 1 << 20;
 
-/// Copies the first bytes of a file into a new file, durably, with zeros up to `restored_bytes`. Returns their
+/// Copies the first bytes of a file into a new file, durably, with zeros up to `padded_bytes`. Returns their
 /// checksum. `name` names the source in errors.
 pub(crate) fn copy(
     from: &dyn StorageFile,
@@ -57,6 +57,15 @@ pub(crate) fn checksum(
         note(progress, phase, piece)
     })?;
     Ok(crc)
+}
+
+/// Notes bytes of a file that is there already.
+pub(crate) fn reused(progress: &dyn Progress, size_bytes: u64) -> Result<(), BackupError> {
+    for at in (0..size_bytes).step_by(PIECE_SIZE) {
+        let noted = progress.note(Phase::Reuse, (size_bytes - at).min(PIECE_SIZE as u64));
+        noted.map_err(BackupError::Ended)?;
+    }
+    Ok(())
 }
 
 /// Whether there is nothing but zeros in a part of a file.

@@ -1,5 +1,5 @@
-//! Restores on disks in memory: every call fails, and bytes of the backup rot. `crates/sim` has the same for backups, and
-//! power cuts.
+//! Restores on disks in memory: every call fails, and bytes of the backup rot. `crates/sim` has the same for backups,
+//! and power cuts.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -155,6 +155,14 @@ fn contents(disk: &FaultyStorage) -> Vec<(String, Option<Vec<u8>>)> {
         .collect()
 }
 
+/// What may have happened to a file that an earlier run has copied.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Flip(u64),
+    Other,
+    Unreadable,
+}
+
 /// What lies there may be of another backup, or of a log that has begun anew.
 #[test]
 fn a_restore_copies_what_has_changed_and_removes_what_is_not_its_own() {
@@ -170,20 +178,22 @@ fn a_restore_copies_what_has_changed_and_removes_what_is_not_its_own() {
     for (name, size_bytes) in whole.files() {
         let file = of_one(&name);
         let places = [0, file.size_bytes / 2, file.size_bytes - 1, size_bytes - 1];
-        for (place, is_longer) in places.map(|it| (it, false)).into_iter().chain([(0, true)]) {
+        let changes = places.map(Change::Flip);
+        for change in changes
+            .into_iter()
+            .chain([Change::Other, Change::Unreadable])
+        {
             let changed = whole.kill();
-            match is_longer {
-                true => changed.put(&name, &vec![7; 9000]),
-                false => changed.flip(&name, place, 1),
+            match change {
+                Change::Flip(place) => changed.flip(&name, place, 1),
+                Change::Other => changed.put(&name, &[7; 9000]),
+                Change::Unreadable => changed.spoil(&name, 0..1),
             }
             changed.put("segment-99999999999999999999", b"of another log");
             let reused = restore(target, &changed).unwrap();
             let all = open(target).unwrap().manifest().size_bytes();
-            assert_eq!(reused, all - file.size_bytes, "{name} at {place}");
-            assert!(
-                contents(&changed) == contents(&whole),
-                "{name} at {place}"
-            );
+            assert_eq!(reused, all - file.size_bytes, "{name}: {change:?}");
+            assert!(contents(&changed) == contents(&whole), "{name}: {change:?}");
         }
     }
 }

@@ -548,11 +548,15 @@ fn a_killed_restore_cannot_be_served_and_goes_on() {
     }
     crate::server::show(&format!("restores_killed={unfinished}"));
     if !place.restored().join("MANIFEST").exists() {
-        let (ended, printed) = place.restore(&["--data-dir", to, "--json"]);
-        assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
-        let reused = last_json(&printed)["restored"]["reused_bytes"].as_u64();
-        assert!(reused > Some(0), "{printed}");
+        place.restore_whole();
     }
+    // As if the last one had been killed before its last step.
+    std::fs::remove_file(place.restored().join("MANIFEST")).expect("it was restored");
+    std::fs::write(place.restored().join("RESTORING"), "").expect("a writable directory");
+    let (ended, printed) = place.restore(&["--data-dir", to, "--json"]);
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
+    let reused = last_json(&printed)["restored"]["reused_bytes"].as_u64();
+    assert!(reused > Some(0), "{printed}");
     check_contents(&place.restored(), &known);
     // What is there is not overwritten.
     let (ended, _) = place.restore(&["--data-dir", to]);
