@@ -61,6 +61,23 @@ impl State {
         table.is_some_and(|table| table.is_quarantined(number))
     }
 
+    /// The messages whose records are on a page. For tests.
+    pub fn messages_on(
+        &self,
+        page: PageNumber,
+    ) -> impl Iterator<Item = (Incarnation, SequenceNumber)> {
+        let stored = self.storage.iter();
+        let stored = stored.map(|(queue, it)| (*queue, it.backlog.table()));
+        let bus = self.bus.iter();
+        let bus = bus.map(|(queue, it)| (*queue, it.backlog.table()));
+        stored.chain(bus).flat_map(move |(queue, table)| {
+            let of_page = table
+                .runs()
+                .filter(move |run| run.cold_page() == Some(page));
+            of_page.flat_map(move |run| run.numbers().map(move |number| (queue, number)))
+        })
+    }
+
     /// The pages of all cold runs and blocks of ids. Walks over all: for tests.
     pub fn cold_pages(&self) -> impl Iterator<Item = PageNumber> {
         let stored = self.storage.values().map(|entity| entity.backlog.table());

@@ -148,6 +148,11 @@ impl Run {
         self.live.first().map(|slot| self.number(slot))
     }
 
+    /// The numbers of its messages, in order.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = SequenceNumber> {
+        self.live.iter_from(0).map(|slot| self.number(slot))
+    }
+
     /// The number of the first message that can be received in the order of its number.
     pub(super) fn first_ready(&self) -> Option<SequenceNumber> {
         self.ready.first().map(|slot| self.number(slot))

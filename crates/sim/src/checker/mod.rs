@@ -28,7 +28,7 @@
 //! | owners | no owner answers a command that came after an answer of a later owner | `World::check_owner` |
 //! | | a clock begins no earlier than what is recorded or acknowledged | `World::begin_life`, `World::check_changed_at` |
 //! | recovery | what faults of the list leave behind can be opened | `World::reopen` |
-//! | no damage | a scrub names what was damaged and nothing else, whatever is removed while it reads | `World::scrub_piece` |
+//! | no damage | a scrub names what was damaged and nothing else, also what is removed beside it | `World::scrub_piece` |
 //! | stops | after a failed call, or the end of its log, nothing succeeds any more | `World::check_stopped` |
 //! | no panic | the product's own assertions hold | `run` |
 //!

@@ -32,7 +32,7 @@ pub struct BackupCounts {
 /// Takes backups of a log under every fault, and restores them. Each call meets so many of all kinds of faults.
 pub fn back_up(seed: u64, faults_per_call: u64) -> Result<BackupCounts, Box<Failure>> {
     guard("backup", seed, |place| {
-        let mut host = Setting::ALL[3].prepare(seed)?;
+        let mut host = Setting::RECYCLED.prepare(seed)?;
         let setting = host.setting();
         let first = host.tape().disk().kill();
         for step in [Step::Send, Step::SendDelayed, Step::Snapshot, Step::Send] {

@@ -69,9 +69,6 @@ const OPENING_PAUSE_MS: u64 = 100;
 /// How long a machine takes before it starts the process.
 const BOOT_MS: u64 = 3000;
 
-/// The messages of a run, as the settings have them.
-const RUN_LENGTH: u64 = 4;
-
 /// Of messages whose records are lost.
 pub(super) const SET_ASIDE: &str = "what is set aside is listed, and no more than what is lost";
 
@@ -328,11 +325,15 @@ impl Host {
         if self.damage == Damage::Forbidden {
             return;
         }
-        for run in self.partition.quarantined_runs() {
-            for message in self.set_aside_of(&run) {
-                self.clients.set_aside(message);
-            }
+        for message in self.set_aside() {
+            self.clients.set_aside(message);
         }
+    }
+
+    /// The ids of all messages that were set aside.
+    pub(super) fn set_aside(&self) -> Vec<Token> {
+        let runs = self.partition.quarantined_runs().into_iter();
+        runs.flat_map(|run| self.set_aside_of(&run)).collect()
     }
 
     /// The ids of a run's messages that were set aside.
@@ -342,7 +343,8 @@ impl Host {
             return Vec::new();
         };
         let first = run.first.as_u64();
-        let end = (first / RUN_LENGTH + 1) * RUN_LENGTH;
+        let length = self.setting.options().run_length.as_u64();
+        let end = (first / length + 1) * length;
         let numbers = (first..end).map(SequenceNumber::named);
         let aside = numbers.filter(|number| state.is_quarantined(queue, *number));
         aside

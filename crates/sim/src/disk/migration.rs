@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kew_broker::{MigrateError, Migrated, OldPartition, PartitionOptions};
 use kew_engine::RunLength;
-use kew_log::{Fault, FaultyStorage, LogOptions, OpenError, Repeat};
+use kew_log::{Fault, FaultyStorage, LogOptions, OpenError, Repeat, verify};
 
 use super::contents::{Contents, after_power_cuts, faults_of, other};
 use super::failure::{Failure, guard};
@@ -16,6 +16,7 @@ use crate::seam;
 
 /// A directory of the format before, and what it holds.
 pub struct OldDirectory {
+    name: String,
     storage: FaultyStorage,
     holds: Contents,
     /// The last segment with batches, and what is held without the last one.
@@ -68,23 +69,29 @@ fn options() -> PartitionOptions {
 }
 
 impl OldDirectory {
+    /// The name for running only its migrations.
+    pub fn case(&self) -> String {
+        format!("migration/{}", self.name)
+    }
+
     /// Takes the files. To be made without a planted bug: afterwards it is known what they hold.
     ///
     /// # Panics
     ///
     /// If a migration of them fails.
-    pub fn new(files: &[(&str, &[u8])]) -> Self {
+    pub fn new(name: &str, files: &[(&str, &[u8])]) -> Self {
         let storage = FaultyStorage::new();
         for (name, content) in files {
             storage.put(name, content);
         }
         let holds = held(&storage);
         assert!(holds.messages() > 20, "a directory with messages");
-        let (name, last) = last_batch(&storage).expect("a directory with batches");
+        let (file, last) = last_batch(&storage).expect("a directory with batches");
         let without = storage.kill();
-        without.flip(&name, last, 1);
-        let shorter = (name, held(&without));
+        without.flip(&file, last, 1);
+        let shorter = (file, held(&without));
         Self {
+            name: name.to_owned(),
             storage,
             holds,
             shorter,
@@ -98,10 +105,11 @@ impl OldDirectory {
         faults_per_call: u64,
         rotten: u64,
     ) -> Result<MigrationCounts, Box<Failure>> {
-        guard("migration", seed, |place| {
+        let case = self.case();
+        guard(&case, seed, |place| {
             let mut trial = Trial {
                 old: self,
-                random: Stream::new(seed, "migration"),
+                random: Stream::new(seed, &case),
                 counts: MigrationCounts::default(),
                 place,
             };
@@ -139,6 +147,14 @@ fn migrate(old: &FaultyStorage, new: &FaultyStorage) -> Result<Migrated, Migrate
     old.write_to(new, &options(), 11)
 }
 
+/// A migration does not touch the old directory.
+fn is_as_it_was(old: &FaultyStorage, before: u64) -> Result<(), Violation> {
+    match old.fingerprint() == before {
+        true => Ok(()),
+        false => Err(other("the old directory has changed")),
+    }
+}
+
 struct Trial<'a> {
     old: &'a OldDirectory,
     random: Stream,
@@ -165,8 +181,8 @@ impl Trial<'_> {
         migrated.map_err(|error| violation("a migration of a whole directory", &error))
     }
 
-    /// When a migration has returned, all of the new log is durable, because the old one is removed then. Session states
-    /// and changed properties have bodies too, so it may count more damage than that of messages.
+    /// When a migration has returned, all of the new log is durable, because the old one is removed then. Session
+    /// states and changed properties have bodies too, so it may count more damage than that of messages.
     fn check(
         &mut self,
         new: &FaultyStorage,
@@ -177,6 +193,7 @@ impl Trial<'_> {
         for after in after_power_cuts(new, &mut self.random) {
             let contents = Contents::of(&after, options())?;
             if migrated.damaged == 0 {
+                verify(&after).map_err(|error| violation("a migrated log", &error))?;
                 contents.check(&self.old.holds, self.place)?;
             }
             damaged = contents.damaged_of(&self.old.holds)?;
@@ -210,9 +227,11 @@ impl Trial<'_> {
         self.counts.failed_calls += 1;
         let (old, new) = (self.old.storage.kill(), FaultyStorage::new());
         let failing = [&old, &new][disk];
+        let before = old.fingerprint();
         failing.fail_after(call, fault, Repeat::Once);
         let migrated = migrate(&old, &new);
         failing.clear_faults();
+        is_as_it_was(&old, before)?;
         match migrated {
             // A disk that cannot give back its bytes is damage. After every other failure they may be whole.
             Ok(migrated) => {
@@ -233,9 +252,11 @@ impl Trial<'_> {
             self.counts.power_cuts += 1;
             let (old, new) = (self.old.storage.kill(), FaultyStorage::new());
             new.crash_after(call);
+            let before = old.fingerprint();
             if migrate(&old, &new).is_ok() {
                 return Err(other("a migration without its last calls counts"));
             }
+            is_as_it_was(&old, before)?;
             self.check_next(&old)?;
         }
         Ok(())
@@ -263,7 +284,10 @@ impl Trial<'_> {
 
     fn migrate_rotten(&mut self, old: &FaultyStorage, is_at_end: bool) -> Result<(), Violation> {
         let new = FaultyStorage::new();
-        match migrate(old, &new) {
+        let before = old.fingerprint();
+        let migrated = migrate(old, &new);
+        is_as_it_was(old, before)?;
+        match migrated {
             Ok(migrated) => {
                 let contents = Contents::of(&new, options())?;
                 // The old format cannot tell a damaged last batch from one that a power cut has cut off.

@@ -3,7 +3,8 @@
 //! The simulation draws its faults at random. Here they are enumerated: every short sequence of
 //! operations with a power cut at every storage call, every call of a workload with every error of
 //! the operating system, every kind of damage in every kind of file. The same checker decides by
-//! what clients saw: nothing here knows how the log keeps its promises.
+//! what clients saw: nothing here knows how the log keeps its promises. What is made of a whole log, by
+//! a migration or a backup, is compared with what it was made of.
 //!
 //! Every choice follows from a seed. A [`Failure`] names the case, and the environment variable
 //! that replays it.

@@ -68,6 +68,14 @@ pub(super) enum Background {
 }
 
 impl Setting {
+    /// The world of Queue Storage whose segments were used again.
+    pub(super) const RECYCLED: Self = Self::new(
+        "recycled",
+        Start::Recycled,
+        Traffic::OneByOne,
+        Background::AtOnce,
+    );
+
     /// The world of Queue Storage without messages in memory.
     pub(super) const COLD: Self = Self::new(
         "cold",
@@ -86,7 +94,7 @@ impl Setting {
             Self::new("fresh", Fresh, OneByOne, AtOnce),
             Self::new("fresh-one-commit", Fresh, OneCommit, Later),
             Self::new("fresh-overlapped", Fresh, Overlapped, AtOnce),
-            Self::new("recycled", Recycled, OneByOne, AtOnce),
+            Self::RECYCLED,
             Self::new("recycled-one-commit", Recycled, OneCommit, Later),
             Self::new("recycled-overlapped", Recycled, Overlapped, Later),
             Self::new("full", Full, OneByOne, Later),

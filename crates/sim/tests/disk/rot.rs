@@ -61,10 +61,6 @@ fn no_damage_of_topics_goes_unnoticed() {
 
 /// A page with messages is damaged in both copies, of one or two runs at a time.
 #[test]
-#[expect(
-    clippy::print_stdout,
-    reason = "a test prints its numbers for readers of its output"
-)]
 fn messages_whose_records_are_lost_are_set_aside() {
     let injections = number("KEW_DISK_INJECTIONS", 40_000) / 10;
     let (seed, began) = (seed(), Instant::now());

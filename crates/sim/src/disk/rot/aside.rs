@@ -6,12 +6,12 @@
 //! - Nothing else is missing: the clients' checker excuses only them.
 //! - They end with what their queue has.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
 
 use kew_broker::OpenPartitionError;
 use kew_engine::storage::StorageCommand;
-use kew_engine::{Command, PageNumber};
+use kew_engine::{Command, PageNumber, Token};
 use kew_log::{FaultyStorage, LogPosition, OpenError, TablePage, read_table};
 
 use super::Closed;
@@ -23,9 +23,6 @@ use crate::disk::step::{Step, queue_name};
 use crate::disk::tape::Tape;
 use crate::disk::workload::{Act, Workload, WorkloadKind};
 use crate::random::Stream;
-
-/// The messages of a page, as the settings have them.
-const MESSAGES_PER_PAGE: u64 = 4;
 
 /// What was damaged, and the results.
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,7 +65,7 @@ pub fn set_aside(seed: u64, world: u64, injections: u64) -> Result<AsideCounts, 
         let mut random = Stream::new(seed, &case);
         let workload = with_messages(Workload::draw(&mut random, WorkloadKind::Storage));
         let closed = Closed::after(workload, WorkloadKind::Storage, &mut random)?;
-        let pages = closed.pages_of_messages()?;
+        let pages = closed.pages_with_messages()?;
         let mut counts = AsideCounts {
             worlds: 1,
             ..AsideCounts::default()
@@ -83,13 +80,15 @@ pub fn set_aside(seed: u64, world: u64, injections: u64) -> Result<AsideCounts, 
                 .collect();
             place.clear();
             let _ = write!(place, "injection {number}, of {pages:?} {damaged:?}");
-            for page in &damaged {
-                damage(&disk, &pages[*page], &mut random);
+            let mut messages = HashSet::new();
+            for page in damaged.iter().map(|it| &pages[*it]) {
+                damage(&disk, &page.page, &mut random);
+                messages.extend(&page.messages);
             }
             counts.pages += damaged.len() as u64;
             let trial = Trial {
                 closed: &closed,
-                pages: damaged.len() as u64,
+                messages,
             };
             trial.check(disk, &mut random, &mut counts)?;
         }
@@ -132,14 +131,20 @@ fn damage(disk: &FaultyStorage, page: &TablePage, random: &mut Stream) {
     }
 }
 
+/// A page, and the ids of the messages that it has.
+#[derive(Debug)]
+struct Page {
+    page: TablePage,
+    messages: Vec<Token>,
+}
+
 impl Closed {
     /// The pages that the newest snapshot has of messages.
-    fn pages_of_messages(&self) -> Result<Vec<TablePage>, Violation> {
+    fn pages_with_messages(&self) -> Result<Vec<Page>, Violation> {
         let tape = Tape::new(self.disk.kill());
         let host = Host::open(tape, self.setting, self.clients.clone(), self.now, 1);
         let host = host.map_err(|not| violation("before it is damaged", &not.error))?;
-        let cold = host.partition().state().cold_pages();
-        let cold: BTreeSet<u64> = cold.map(PageNumber::as_u64).collect();
+        let state = host.partition().state();
         let names = self.contents.keys();
         let snapshots = names.filter_map(|name| name.strip_prefix("snapshot-")?.parse().ok());
         let Some(newest) = snapshots.max() else {
@@ -147,17 +152,21 @@ impl Closed {
         };
         let table = read_table(&self.disk, LogPosition::new(newest));
         let pages = table.map_or_else(|_| Vec::new(), |it| it.table.pages().to_vec());
-        let of_messages = pages.into_iter();
-        Ok(of_messages
-            .filter(|page| cold.contains(&page.number.as_u64()))
-            .collect())
+        let pages = pages.into_iter().map(|page| {
+            let number = PageNumber::new(page.number.as_u64());
+            let messages = state.messages_on(number);
+            let messages = messages.filter_map(|(queue, number)| state.id_of(queue, number));
+            let messages = messages.collect();
+            Page { page, messages }
+        });
+        Ok(pages.filter(|page| !page.messages.is_empty()).collect())
     }
 }
 
 struct Trial<'a> {
     closed: &'a Closed,
-    /// How many pages are damaged.
-    pages: u64,
+    /// Those of the damaged pages.
+    messages: HashSet<Token>,
 }
 
 impl Trial<'_> {
@@ -215,11 +224,11 @@ impl Trial<'_> {
         let partition = host.partition();
         partition.state().check_live_bytes();
         partition.check_cold_pages();
-        let count = host.check_set_aside()?;
-        if count > MESSAGES_PER_PAGE * self.pages {
-            return Err(not_kept(format!("{count} of {} pages", self.pages)));
+        let aside = host.set_aside();
+        if let Some(other) = aside.iter().find(|it| !self.messages.contains(*it)) {
+            return Err(not_kept(format!("{other:?} is on no damaged page")));
         }
-        Ok(count)
+        host.check_set_aside()
     }
 
     /// The next process knows the same of them.
