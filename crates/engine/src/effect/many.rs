@@ -78,12 +78,6 @@ impl<O> From<Effects<O>> for Vec<Effect<O>> {
 }
 
 impl<O> Effects<O> {
-    /// How many messages they let come.
-    pub(crate) fn arrived_count(&self) -> usize {
-        let is_arrival = |effect: &&Effect<O>| matches!(effect, Effect::Arrived { .. });
-        self.iter().filter(is_arrival).count()
-    }
-
     /// Reads effects up to the end of an event. `read` takes one, knowing the one before it.
     pub(crate) fn read<'a>(
         r: &mut Reader<'a>,

@@ -48,6 +48,9 @@ pub(crate) struct Entities<E: Share> {
 /// Above the number of each entity.
 const ALL: u64 = u64::MAX;
 
+/// What it takes to move an entity that was gathered early: the first one of a tree, with its value.
+const EARLY_STEPS: u64 = 8;
+
 #[derive(Debug)]
 struct Gathering<S> {
     /// All entities of lower numbers were gathered.
@@ -165,7 +168,7 @@ impl<E: Share> Entities<E> {
             }
             let entity = all.next_if(|(it, _)| **it == incarnation);
             if let Some(shared) = gathering.early.remove(&incarnation) {
-                *steps = steps.saturating_sub(1);
+                *steps = steps.saturating_sub(EARLY_STEPS);
                 gathering.gathered.extend(shared);
             } else if let Some((_, entity)) = entity {
                 let shared = entity.share(incarnation);

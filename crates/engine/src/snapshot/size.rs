@@ -4,11 +4,12 @@
 //! Messages, sessions and remembered ids count by their number. The bounds are computed often, so they take a step for
 //! each entity and account, and none for a message.
 
-use crate::bus::{BusFact, BusQueue, REMEMBERED_SIZE_BYTES, SOURCE_SIZE_BYTES_MAX};
+use crate::bus::{BusQueue, REMEMBERED_SIZE_BYTES, SOURCE_SIZE_BYTES_MAX};
 use crate::catalogue::AccountRecord;
+use crate::effect::Effect;
 use crate::event::{Event, Fact};
 use crate::state::State;
-use crate::storage::{Entity, StorageFact};
+use crate::storage::Entity;
 
 /// The most bytes of a message of a storage queue: its number (2^35 messages), three times, its lease's
 /// generation and its delivery count (2^21 each), placement, encoding, and the location of its body.
@@ -169,24 +170,29 @@ impl Event {
     /// begin, and without what messages that are there may grow by while they are consumed
     /// ([`StateSize::consumed_bytes_max`]).
     pub fn growth_bytes(&self, size_bytes: u64) -> u64 {
-        let count = match &self.fact {
-            Fact::Storage(StorageFact::Messages { effects }) => effects.arrived_count(),
-            Fact::Bus(BusFact::Messages { effects }) => effects.arrived_count(),
+        let arrived = match &self.fact {
+            Fact::Storage(fact) => arrived_count(fact.effects()),
+            Fact::Bus(fact) => arrived_count(fact.effects()),
             Fact::PartitionInitialized { .. }
             | Fact::ServicePropertiesSet { .. }
             | Fact::AccountPut { .. }
             | Fact::AccountRemoved { .. }
             | Fact::Quarantined { .. }
-            | Fact::RunLost { .. }
-            | Fact::Storage(_)
-            | Fact::Bus(_) => self.effect_count(),
+            | Fact::RunLost { .. } => None,
         };
+        let count = arrived.unwrap_or_else(|| self.effect_count());
         let entities_bytes = match self.shows_in_catalogue() {
             true => ENTITIES_GROWTH_BYTES,
             false => 0,
         };
         size_bytes + self.left_out_size_bytes() + GROWTH_BYTES * count as u64 + entities_bytes
     }
+}
+
+/// How many messages effects let come, if there are effects.
+fn arrived_count<O>(effects: &[Effect<O>]) -> Option<usize> {
+    let is_arrival = |effect: &&Effect<O>| matches!(effect, Effect::Arrived { .. });
+    (!effects.is_empty()).then(|| effects.iter().filter(is_arrival).count())
 }
 
 /// Messages that may be forwarded without a client, also while the disk is full: due work does it.

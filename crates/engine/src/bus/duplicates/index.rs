@@ -114,8 +114,8 @@ impl Index {
 
     /// The numbers of the blocks in which an id may be. Some may be forgotten.
     ///
-    /// The entries of each table are somewhere else in memory, and no cache has them. So those of several tables are asked
-    /// for before any is compared: a processor waits for all of them at the same time.
+    /// The entries of each table are somewhere else in memory, and no cache has them. So those of several tables are
+    /// asked for before any is compared: a processor waits for all of them at the same time.
     pub(super) fn blocks_of(&self, id: u128) -> Vec<u64> {
         let mut tables = self.levels.iter().enumerate().flat_map(|(level, of)| {
             let bits = block_bits(level);
