@@ -189,9 +189,11 @@ impl<T> Partition<T> {
 
     /// Sets how the steps of snapshots are timed: by these clocks of the calling thread. By default they are not.
     ///
-    /// A step is work without a pause. One begins a snapshot and gathers its first piece, and each of the others gathers
-    /// another piece. The clocks are read twice for each, and at no other time. The driver itself times how long it takes
-    /// to complete the job that has written a snapshot: only the driver knows the kind of a job that is done.
+    /// A step is work without a pause. One begins a snapshot and gathers its first piece, and each of the others
+    /// gathers another piece. The clocks are read twice for each, and at no other time. The driver itself times how
+    /// long it takes to complete the job that has written a snapshot: only the driver knows the kind of a job that is
+    /// done. If another snapshot begins in that, because what the next start needs is damaged, both steps have its
+    /// time.
     pub fn time_snapshot_steps(&mut self, clocks: fn() -> Spent) {
         self.step_times.clocks = Some(clocks);
     }

@@ -180,8 +180,8 @@ async fn a_turn_is_timed_without_its_commit() {
     broker.stop();
 }
 
-/// A snapshot is written by another thread. Its steps are what the partition's thread does for it: here one for each queue,
-/// of which the first is also the beginning, and one at the end.
+/// A snapshot is written by another thread. Its steps are what the partition's thread does for it: here one for each
+/// queue, of which the first is also the beginning, and one at the end.
 #[tokio::test]
 async fn steps_of_a_snapshot_are_timed_without_its_writing() {
     const QUEUES: u32 = 5;
