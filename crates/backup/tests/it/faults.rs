@@ -129,7 +129,7 @@ fn a_restore_of_which_any_call_fails_says_so_and_the_next_goes_on() {
                 Ok(_) => assert_eq!(words_in(&to), world.all, "{fault:?} in {call}, {of_new}"),
                 Err(_) => refused += 1,
             }
-            // Names are made durable by whoever makes the directory a data directory.
+            // Names become durable when the directory becomes a data directory.
             for after in [to.kill(), named_crash(&to)] {
                 let reused = restore(target, &after).unwrap();
                 resumed += u64::from(reused > 0 && reused < size_bytes);
