@@ -79,10 +79,10 @@ impl OldDirectory {
     /// # Panics
     ///
     /// If a migration of them fails.
-    pub fn new(name: &str, files: &[(&str, &[u8])]) -> Self {
+    pub fn new(name: &str, files: impl IntoIterator<Item = (String, Vec<u8>)>) -> Self {
         let storage = FaultyStorage::new();
         for (name, content) in files {
-            storage.put(name, content);
+            storage.put(&name, &content);
         }
         let holds = held(&storage);
         assert!(holds.messages() > 20, "a directory with messages");

@@ -1,49 +1,35 @@
 //! What is made of a whole log: a migration of an old one, and a backup. Both under every fault.
 
+use std::fs;
+use std::path::Path;
 use std::time::Instant;
 
 use kew_sim::disk::{MigrationCounts, OldDirectory, back_up};
 
 use crate::support::{is_wanted, number, on_all_cores, replayed, seed};
 
-macro_rules! golden {
-    ($folder:literal, $($name:literal),* $(,)?) => {
-        &[$(($name, include_bytes!(
-            concat!("../../../broker/tests/golden/", $folder, "/", $name)
-        ) as &[u8])),*]
-    };
+/// Queue Storage's directory of the first version, and that of queues of Service Bus: each with its snapshot and without
+/// it.
+pub(crate) fn olds() -> [OldDirectory; 4] {
+    [
+        old("storage", "1", true),
+        old("storage-log", "1", false),
+        old("bus", "bus-1", true),
+        old("bus-log", "bus-1", false),
+    ]
 }
 
-/// Queue Storage's directory of the first version.
-const OF_STORAGE: &[(&str, &[u8])] = golden![
-    "1",
-    "segment-00000000000000000001",
-    "segment-00000000000000000002",
-    "snapshot-00000000000000009512",
-];
-
-/// That of queues of Service Bus.
-const OF_BUS: &[(&str, &[u8])] = golden![
-    "bus-1",
-    "segment-00000000000000000001",
-    "segment-00000000000000000002",
-    "segment-00000000000000000003",
-    "segment-00000000000000000004",
-    "segment-00000000000000000005",
-    "segment-00000000000000000006",
-    "snapshot-00000000000000168296",
-];
-
-/// Each of both, with its snapshot and without it.
-pub(crate) fn olds() -> [OldDirectory; 4] {
-    let without_snapshot = |files: &'static [(&str, &[u8])]| &files[..files.len() - 1];
-    [
-        ("storage", OF_STORAGE),
-        ("storage-log", without_snapshot(OF_STORAGE)),
-        ("bus", OF_BUS),
-        ("bus-log", without_snapshot(OF_BUS)),
-    ]
-    .map(|(name, files)| OldDirectory::new(name, files))
+fn old(name: &str, folder: &str, has_snapshot: bool) -> OldDirectory {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../broker/tests/golden");
+    let files = fs::read_dir(golden.join(folder)).expect("a directory of the first format");
+    let files = files.map(|file| {
+        let path = file.expect("it can be listed").path();
+        let name = path.file_name().expect("a file has a name").to_owned();
+        let name = name.into_string().expect("UTF-8");
+        (name, fs::read(path).expect("it can be read"))
+    });
+    let files = files.filter(|(name, _)| has_snapshot || !name.starts_with("snapshot"));
+    OldDirectory::new(name, files)
 }
 
 /// How many of all kinds of faults each call meets.
