@@ -147,16 +147,20 @@ impl Driver {
     }
 }
 
-/// A snapshot that is due is gathered before turns, a few entities each time, and not in the commit that made it due.
-#[test]
-fn a_snapshot_that_is_due_is_gathered_in_steps() {
-    let mut driver = Driver::new();
-    for number in 0..20 {
+fn create_queues(driver: &mut Driver, count: usize) {
+    for number in 0..count {
         let queue = EntityName::storage_queue("acct", format!("queue-{number}"));
         let metadata = Metadata::default();
         let created = Command::Storage(StorageCommand::CreateQueue { queue, metadata });
         driver.ask(created).unwrap();
     }
+}
+
+/// A snapshot that is due is gathered before turns, a few entities each time, and not in the commit that made it due.
+#[test]
+fn a_snapshot_that_is_due_is_gathered_in_steps() {
+    let mut driver = Driver::new();
+    create_queues(&mut driver, 20);
     let mut sent = 0;
     while !driver.partition.is_gathering() {
         driver.ask(send("a".repeat(1000))).unwrap();
@@ -194,12 +198,7 @@ fn each_step_of_a_snapshot_is_timed_and_nothing_else() {
     }
     let mut driver = Driver::new();
     driver.partition.time_snapshot_steps(clocks);
-    for number in 1..QUEUES {
-        let queue = EntityName::storage_queue("acct", format!("queue-{number}"));
-        let metadata = Metadata::default();
-        let created = Command::Storage(StorageCommand::CreateQueue { queue, metadata });
-        driver.ask(created).unwrap();
-    }
+    create_queues(&mut driver, QUEUES - 1);
     let mut sent = 0;
     while !driver.partition.is_gathering() {
         assert_eq!(READINGS.load(Ordering::Relaxed), 0, "no snapshot was begun");
