@@ -25,7 +25,7 @@ pub(crate) fn run(args: &RestoreArgs) -> Result<()> {
         .context("nothing was restored")?;
     let unfinished = || {
         format!(
-            "the restore into {} has not finished: run it again, and it goes on",
+            "the restore into {} has not finished: run it again",
             data_dir.display()
         )
     };
