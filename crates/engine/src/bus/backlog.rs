@@ -210,12 +210,11 @@ impl Backlog {
         self.table().run_to_expire(now).is_some()
     }
 
-    /// When something becomes due next, or earlier.
-    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
+    /// When a lock or a schedule ends next, or earlier.
+    pub(crate) fn next_end(&self) -> Option<Timestamp> {
         let due = self.first_time();
-        let expiry = self.table().next_expiry();
         let lock = self.sessions.next_lock_end();
-        [due, expiry, lock].into_iter().flatten().min()
+        due.into_iter().chain(lock).min()
     }
 
     pub(crate) fn scheduled_count(&self) -> u64 {

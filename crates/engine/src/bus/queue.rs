@@ -212,19 +212,20 @@ impl Queue for BusQueue {
     /// When something becomes due next. A message that waits to be forwarded, or for its copies, is due at once: the
     /// latter does not expire.
     fn next_deadline(&self) -> Option<Timestamp> {
-        let waits = match self.role {
-            Role::Topic => self.backlog.has_ready(),
+        let (waits, expiry) = match self.role {
+            Role::Topic => (self.backlog.has_ready(), None),
             Role::Queue
             | Role::Subscription { .. }
             | Role::DeadLetters { .. }
             | Role::FailedTransfers { .. } => {
-                self.destination().is_some() && self.backlog.has_to_forward()
+                let waits = self.destination().is_some() && self.backlog.has_to_forward();
+                (waits, self.backlog.table().next_expiry())
             }
         };
         let at_once = waits.then_some(Timestamp::ZERO);
-        let backlog = self.backlog.next_deadline();
-        backlog
-            .into_iter()
+        let end = self.backlog.next_end();
+        end.into_iter()
+            .chain(expiry)
             .chain(at_once)
             .chain(self.ids_deadline())
             .chain(self.idle_deadline())

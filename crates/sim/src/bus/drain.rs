@@ -15,6 +15,9 @@ use crate::world::World;
 
 /// Longer than any lock, schedule or life of a message.
 const REST_MS: u64 = 61_000;
+/// So many rests that each ends between the ends of some locks, schedules and lives.
+const SHORT_RESTS: u64 = 20;
+const SHORT_REST_MS: u64 = 3_000;
 /// More requests than any queue needs until it is empty.
 const REQUESTS_MAX: u32 = 2_000;
 
@@ -23,6 +26,10 @@ impl World {
         let topics = swarm.topics.as_ref();
         let subscriptions = topics.map_or(&[][..], |topics| &topics.subscriptions[..]);
         let queues: Vec<_> = (0..swarm.queues).collect();
+        // Nothing stays due beside what is still locked or scheduled.
+        for _ in 0..SHORT_RESTS {
+            self.rest(SHORT_REST_MS)?;
+        }
         // Twice: messages that are dead-lettered or activated in one rest may be forwarded after
         // it.
         for _ in 0..3 {

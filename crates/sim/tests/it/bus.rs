@@ -92,7 +92,7 @@ const FAILED_ONCE: [(u64, &str); 4] = [
 ];
 
 /// The same with topics.
-const TOPICS_FAILED_ONCE: [(u64, &str); 2] = [
+const TOPICS_FAILED_ONCE: [(u64, &str); 3] = [
     (
         113,
         "the checker forgot that a scheduled message which nobody is to get waits in its topic when its time comes",
@@ -100,6 +100,10 @@ const TOPICS_FAILED_ONCE: [(u64, &str); 2] = [
     (
         1040,
         "a list showed counts that were not durable yet, and a power cut took back what it had counted",
+    ),
+    (
+        46,
+        "a topic stayed due, and all turns did nothing, for the time to live of a message that had its copies",
     ),
 ];
 

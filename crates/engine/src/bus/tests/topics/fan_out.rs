@@ -317,3 +317,29 @@ fn an_operator_locks_no_message_that_waits_for_its_copies() {
     assert_eq!(p.texts(&received), ["y"]);
     p.check_whole();
 }
+
+/// Nothing is due of a run whose messages have got their copies, although their time has passed.
+#[test]
+fn a_topic_is_not_due_for_messages_that_had_a_time_to_live() {
+    let mut p = Partition::with_topic(BusQueueOptions {
+        default_time_to_live_ms: 10_000,
+        ..BusQueueOptions::default()
+    });
+    p.subscribe_all(&["a"]);
+    p.copies_at_once = 0;
+    let later = p.now.plus_seconds(3600);
+    p.publish(vec![BusMessage {
+        scheduled_at: Some(later),
+        ..text("later")
+    }])
+    .unwrap();
+    p.publish(vec![text("now")]).unwrap();
+    p.tick();
+    p.now = p.now.plus_seconds(60);
+    p.tick();
+    assert_eq!(p.state.next_deadline(), Some(later));
+    p.now = later;
+    p.tick();
+    assert_eq!(p.texts_in("a"), ["later"]);
+    p.check_whole();
+}
