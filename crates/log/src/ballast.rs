@@ -1,13 +1,13 @@
 //! Space reserved for a full disk.
 //!
 //! Draining a full disk needs space itself: for settlements, for snapshots that free segments, and for the
-//! new segment of a recovery. A file that is never read reserves this space. It is written in advance and
-//! grows with the amount there is to drain. It is removed when one of these writes finds the disk full, and
+//! new segment of a recovery. A file that is never read reserves this space. It is made in advance, where possible without
+//! writing it, and grows with the amount there is to drain. It is removed when one of these writes finds the disk full, and
 //! made again when there is space. New messages never get its space. Nothing depends on the file: it may
 //! have any size, or be missing.
 
 use crate::segment::{MakeError, create_anew, fill_with_zeros};
-use crate::storage::{self, IoFailure, Storage};
+use crate::storage::{self, IoFailure, Storage, StorageFile};
 
 /// The file's name.
 pub(crate) const NAME: &str = "ballast";
@@ -64,8 +64,7 @@ pub(crate) fn make(
         }
         Err(failure) => return done(from_bytes, Err(MakeError::Unfinished(failure))),
     };
-    let filled = fill_with_zeros(&*file, NAME, from_bytes, size_bytes)
-        .and_then(|()| storage::sync_data(&*file, NAME));
+    let filled = take_space(&*file, NAME, from_bytes, size_bytes);
     if let Err(failure) = filled {
         let reached = storage::len(&*file, NAME).unwrap_or(from_bytes);
         return done(reached, Err(MakeError::Unfinished(failure)));
@@ -86,8 +85,7 @@ pub(crate) fn replace(storage: &dyn Storage, from_bytes: u64, size_bytes: u64) -
         return done(from_bytes, Ok(()));
     }
     let made = create_anew(storage, PREPARED).and_then(|file| {
-        fill_with_zeros(&*file, PREPARED, 0, size_bytes)?;
-        storage::sync_data(&*file, PREPARED)?;
+        take_space(&*file, PREPARED, 0, size_bytes)?;
         storage::rename(storage, PREPARED, NAME)
     });
     match made {
@@ -106,6 +104,19 @@ pub(crate) fn replace(storage: &dyn Storage, from_bytes: u64, size_bytes: u64) -
     }
 }
 
+/// Makes a file larger, durably.
+fn take_space(
+    file: &dyn StorageFile,
+    name: &str,
+    from_bytes: u64,
+    size_bytes: u64,
+) -> Result<(), IoFailure> {
+    if !storage::allocate(file, name, from_bytes, size_bytes)? {
+        fill_with_zeros(file, name, from_bytes, size_bytes)?;
+    }
+    storage::sync_data(file, name)
+}
+
 /// Removes the file. Returns whether there was one.
 pub(crate) fn release(storage: &dyn Storage) -> Result<bool, IoFailure> {
     let was_there = storage::remove_if_there(storage, NAME)?;
@@ -114,4 +125,117 @@ pub(crate) fn release(storage: &dyn Storage) -> Result<bool, IoFailure> {
         storage::sync_dir(storage)?;
     }
     Ok(was_there)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+    use crate::storage::FileStorage;
+
+    use std::io;
+    use std::sync::Arc;
+
+    use crate::FaultyStorage;
+    use crate::storage::StorageFile;
+
+    /// Allocates nothing, and fails or says so.
+    struct Allocating(FaultyStorage, Option<io::ErrorKind>);
+
+    struct AllocatingFile(Arc<dyn StorageFile>, Option<io::ErrorKind>);
+
+    impl Storage for Allocating {
+        fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+            Ok(Arc::new(AllocatingFile(self.0.create(name)?, self.1)))
+        }
+
+        fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+            Ok(Arc::new(AllocatingFile(self.0.open(name)?, self.1)))
+        }
+
+        fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+            self.0.rename(from, to)
+        }
+
+        fn remove(&self, name: &str) -> io::Result<()> {
+            self.0.remove(name)
+        }
+
+        fn list(&self) -> io::Result<Vec<String>> {
+            self.0.list()
+        }
+
+        fn sync_dir(&self) -> io::Result<()> {
+            self.0.sync_dir()
+        }
+
+        fn free_bytes(&self) -> Option<u64> {
+            None
+        }
+    }
+
+    impl StorageFile for AllocatingFile {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            self.0.read_at(buffer, offset)
+        }
+
+        fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+            self.0.write_at(bytes, offset)
+        }
+
+        fn allocate_at(&self, _: u64, _: u64) -> io::Result<bool> {
+            self.1.map_or(Ok(false), |kind| Err(kind.into()))
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            self.0.sync_data()
+        }
+
+        fn len(&self) -> io::Result<u64> {
+            self.0.len()
+        }
+    }
+
+    /// What a failed allocation had, the ballast keeps; what cannot be allocated is written.
+    #[test]
+    fn what_cannot_be_allocated_is_full_or_is_written() {
+        let disk = FaultyStorage::new();
+        let written = make(&Allocating(disk.clone(), None), 0, 10_000, 0);
+        assert!(written.result.is_ok());
+        assert_eq!(disk.content(NAME).unwrap(), [0; 10_000]);
+        let full = Allocating(disk.clone(), Some(io::ErrorKind::StorageFull));
+        let made = make(&full, 10_000, 20_000, 0);
+        assert_eq!(made.size_bytes, 10_000);
+        let Err(MakeError::Unfinished(failure)) = made.result else {
+            panic!("a disk without space is full");
+        };
+        assert!(failure.is_no_space());
+    }
+
+    /// Whether it is written or not: a file with holes reserves nothing.
+    #[test]
+    fn it_takes_its_space_on_the_disk() {
+        let place = tempfile::tempdir().unwrap();
+        let storage = FileStorage::open(place.path()).unwrap();
+        let of_file = || {
+            let file = std::fs::metadata(place.path().join(NAME)).unwrap();
+            (file.len(), file.blocks() * 512)
+        };
+        let mut from_bytes = 0;
+        for size_bytes in [10_000, 3 << 20, (3 << 20) + 1] {
+            let made = make(&storage, from_bytes, size_bytes, 0);
+            assert!(made.result.is_ok());
+            assert_eq!(made.size_bytes, size_bytes);
+            let (length, taken_bytes) = of_file();
+            assert_eq!(length, size_bytes);
+            assert!(taken_bytes >= size_bytes, "{taken_bytes} of {size_bytes}");
+            from_bytes = size_bytes;
+        }
+        let smaller = replace(&storage, from_bytes, 1 << 20);
+        assert!(smaller.result.is_ok());
+        let (length, taken_bytes) = of_file();
+        assert_eq!(length, 1 << 20);
+        assert!((1 << 20..2 << 20).contains(&taken_bytes), "{taken_bytes}");
+    }
 }

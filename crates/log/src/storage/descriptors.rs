@@ -14,13 +14,17 @@ use std::io::IoSliceMut;
 #[cfg(target_os = "linux")]
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
+#[cfg(target_os = "linux")]
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[cfg(target_os = "linux")]
 use std::sync::{TryLockError, TryLockResult};
 
 #[cfg(target_os = "linux")]
-use rustix::io::{ReadWriteFlags, preadv2};
+use rustix::fs::{FallocateFlags, fallocate};
+#[cfg(target_os = "linux")]
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use super::{StorageFile, is_no_descriptor};
 
@@ -355,6 +359,26 @@ impl StorageFile for Handle {
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
         FileExt::write_at(&*self.file_to_write()?, bytes, offset)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn allocate_at(&self, offset: u64, size_bytes: u64) -> io::Result<bool> {
+        let file = self.file_to_write()?;
+        match fallocate(&*file, FallocateFlags::KEEP_SIZE, offset, size_bytes) {
+            Ok(()) => {}
+            Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG | Errno::INTR | Errno::IO)) => {
+                return Err(error.into());
+            }
+            // It cannot, or is not allowed to.
+            Err(_) => return Ok(false),
+        }
+        // Some file systems say that they have done it, and take nothing.
+        let taken_bytes = file.metadata()?.blocks() * 512;
+        let is_taken = taken_bytes >= offset + size_bytes;
+        if is_taken {
+            file.set_len(offset + size_bytes)?;
+        }
+        Ok(is_taken)
     }
 
     fn sync_data(&self) -> io::Result<()> {

@@ -63,6 +63,13 @@ pub trait StorageFile: Send + Sync {
     /// Writes at `offset`, also past the end. Returns how much was written, which may be less than given.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
 
+    /// Takes the space of so many bytes at the end of the file, which are zeros then, without writing them. Returns whether
+    /// it did: not every storage can.
+    fn allocate_at(&self, offset: u64, size_bytes: u64) -> io::Result<bool> {
+        let _ = (offset, size_bytes);
+        Ok(false)
+    }
+
     /// Makes everything written to this file so far durable, with the size that it needs.
     ///
     /// After a failure the state of the written data is unknown, and a second call that succeeds does not
@@ -240,6 +247,17 @@ pub(crate) fn sync_dir(storage: &dyn Storage) -> Result<(), IoFailure> {
     storage
         .sync_dir()
         .map_err(|error| IoFailure::new(Action::SyncDirectory, "the directory", error))
+}
+
+/// Takes the space from an offset on, up to a size, if the storage can do that without writing. Returns whether it did.
+pub(crate) fn allocate(
+    file: &dyn StorageFile,
+    name: &str,
+    from_bytes: u64,
+    size_bytes: u64,
+) -> Result<bool, IoFailure> {
+    uninterrupted(|| file.allocate_at(from_bytes, size_bytes - from_bytes))
+        .map_err(|error| IoFailure::at(Action::Write, name, from_bytes, error))
 }
 
 pub(crate) fn len(file: &dyn StorageFile, name: &str) -> Result<u64, IoFailure> {
