@@ -217,7 +217,7 @@ impl State {
             name: topic.name.clone(),
             tally: *rules.tally,
             duplicates: topic.flow.duplicates,
-            pending: backlog.ready_count(),
+            pending: backlog.pending_count(),
             scheduled: backlog.scheduled_count(),
             failed_transfers: failed.map_or(0, |it| it.backlog.count()),
             size_bytes: own.saturating_add(self.catalogue.subscriptions_size_bytes(incarnation)),

@@ -415,7 +415,7 @@ impl State {
         let Some(topic) = found.filter(|it| self.catalogue.copying.contains(it)) else {
             return 0;
         };
-        let waiting = self.bus.get(&topic).map(|it| it.backlog.ready_count());
+        let waiting = self.bus.get(&topic).map(|it| it.backlog.pending_count());
         let subscriptions = self.catalogue.subscription_count(topic).max(1);
         waiting.unwrap_or(0).saturating_mul(subscriptions)
     }

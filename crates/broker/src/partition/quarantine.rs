@@ -17,6 +17,9 @@ use super::space::Space;
 /// The most groups that one turn sets aside.
 const GROUPS_AT_ONCE: usize = 16;
 
+/// One group more is set aside in a turn while those before it took fewer steps than this: a few milliseconds.
+const STEPS_AT_ONCE: u64 = 50_000;
+
 /// Groups that are damaged, each with its page.
 #[derive(Debug, Default)]
 pub(super) struct Damaged {
@@ -38,6 +41,11 @@ impl<T> Partition<T> {
     /// The commands of the next turn.
     fn to_quarantine(&self) -> impl Iterator<Item = Command> {
         let groups = self.damaged.groups.iter().take(GROUPS_AT_ONCE);
+        let groups = groups.scan(0, |steps, found| {
+            let has_time = *steps < STEPS_AT_ONCE;
+            *steps += self.state.steps_to_quarantine(found.0.entity);
+            has_time.then_some(found)
+        });
         groups.map(|(group, page)| Command::Quarantine {
             group: *group,
             page: *page,

@@ -12,7 +12,7 @@ use super::message::{self, Message};
 use super::session::Sessions;
 use crate::queues;
 use crate::table::{Entry, RunLength, Seen};
-use crate::vocabulary::{SequenceNumber, Timestamp};
+use crate::vocabulary::{Hint, SequenceNumber, Timestamp};
 
 /// How many expired messages a receiver passes over at most before a tick has removed them. In a session, up to 128
 /// numbers are looked at for each, because a block says only how many of its messages are ready: at worst two million
@@ -29,7 +29,9 @@ pub(crate) struct Kept {
     by_session: bool,
     pub(crate) sessions: Sessions,
     /// An upper bound of what the messages take in a snapshot.
-    snapshot_size_bytes: u64,
+    ///
+    /// More than that after some were set aside whose properties had changed, until a start counts again.
+    snapshot_size_bytes: Hint<u64>,
     scheduled_count: u64,
     deferred_count: u64,
     oldest: Oldest,
@@ -83,7 +85,7 @@ impl Backlog {
         };
         self.change_side(number, |side| side.source = Some(source.into()));
         let after_bytes = size_bytes(self).unwrap_or_default();
-        self.snapshot_size_bytes = self.snapshot_size_bytes - before_bytes + after_bytes;
+        *self.snapshot_size_bytes = *self.snapshot_size_bytes - before_bytes + after_bytes;
         true
     }
 
@@ -236,6 +238,12 @@ impl Backlog {
         self.count().saturating_sub(others)
     }
 
+    /// Those that wait in a topic for their copies. What was set aside gets none.
+    pub(crate) fn pending_count(&self) -> u64 {
+        self.ready_count()
+            .saturating_sub(self.table().aside_count())
+    }
+
     /// Moves on to the oldest message that is not scheduled, in at most `steps` steps. Each scheduled
     /// message takes one step, once in its life. Returns whether it got there.
     pub(crate) fn pass_scheduled(&mut self, steps: &mut u32) -> bool {
@@ -267,7 +275,7 @@ impl Backlog {
 
     /// An upper bound of what messages and sessions take in a snapshot.
     pub(crate) fn snapshot_size_bytes_max(&self) -> u64 {
-        self.snapshot_size_bytes + self.sessions.snapshot_size_bytes_max()
+        *self.snapshot_size_bytes + self.sessions.snapshot_size_bytes_max()
     }
 
     /// Whether a receiver holds something, or a message waits for its time: the queue is then in use.

@@ -10,7 +10,7 @@ use crate::bus::{Effect, Moved, MovedOf};
 use crate::catalogue::{Catalogue, Deadline, FamilySize};
 use crate::effect::Was;
 use crate::queues::{Flow, Queue};
-use crate::table::{Entry, Live, MessageState, Resident, RunLength};
+use crate::table::{Entry, Live, MessageState, Resident, RunLength, Slots, numbers_of};
 use crate::vocabulary::{BodyLocation, EntityName, Hint, Incarnation, SequenceNumber, Timestamp};
 
 /// A queue, topic or subscription, and its two sub-queues.
@@ -135,7 +135,8 @@ impl BusQueue {
             && idle_ms != u64::MAX
             && self.options.forward_to.is_none()
             && !self.backlog.is_in_use()
-            && (self.role != Role::Topic || self.backlog.count() == 0);
+            && (self.role != Role::Topic
+                || self.backlog.count() == self.backlog.table().aside_count());
         deletes_itself.then(|| self.used_at.plus_ms(idle_ms))
     }
 
@@ -251,6 +252,12 @@ impl Queue for BusQueue {
     fn note_move(&mut self, moved: &Moved) {
         if let (Some(topic), MovedOf::Message { at, .. }) = (&mut self.topic, &moved.of) {
             topic.note_move(at.number, moved.body.to);
+        }
+    }
+
+    fn note_set_aside(&mut self, first: SequenceNumber, messages: Slots) {
+        if let Some(topic) = &mut self.topic {
+            topic.note_set_aside(numbers_of(first, messages));
         }
     }
 

@@ -2,7 +2,7 @@
 
 mod messages;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Deref};
 use std::sync::Arc;
 
@@ -282,6 +282,30 @@ impl Sessions {
     pub(crate) fn remove_message(&mut self, session: u32, number: SequenceNumber) {
         let length_max = self.block_length.max();
         self.change_messages(session, |it| it.remove(number, length_max));
+    }
+
+    /// Takes messages, in order, out of the sessions that they are in, which nothing says any more. Returns those that could
+    /// be received there. It looks at each session.
+    pub(crate) fn remove_lost(&mut self, numbers: &[SequenceNumber]) -> BTreeSet<SequenceNumber> {
+        let (Some(first), Some(last)) = (numbers.first(), numbers.last()) else {
+            return BTreeSet::new();
+        };
+        let sessions = self.messages.iter();
+        let found = sessions.flat_map(|(session, messages)| {
+            let marked = messages.marked_from(*first);
+            let within = marked.take_while(|(number, _)| number <= last);
+            within.filter_map(move |(number, mark)| {
+                Some((u32::try_from(session).ok()?, number, mark))
+            })
+        });
+        let is_lost = |number: &SequenceNumber| numbers.binary_search(number).is_ok();
+        let found: Vec<_> = found.filter(|(_, number, _)| is_lost(number)).collect();
+        for (session, number, _) in &found {
+            self.remove_message(*session, *number);
+        }
+        let ready = found.into_iter();
+        let ready = ready.filter(|(.., mark)| *mark == Mark::Ready);
+        ready.map(|(_, number, _)| number).collect()
     }
 
     fn change_messages(&mut self, number: u32, change: impl FnOnce(&mut SessionMessages)) {

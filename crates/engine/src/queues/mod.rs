@@ -22,7 +22,8 @@ pub use self::receiving::Receiving;
 use crate::catalogue::{Catalogue, Deadline};
 use crate::effect::Effect;
 use crate::shared::{Entities, Share};
-use crate::vocabulary::{EntityName, Hint, Incarnation, Timestamp};
+use crate::table::Slots;
+use crate::vocabulary::{EntityName, Hint, Incarnation, SequenceNumber, Timestamp};
 
 /// A queue of a service.
 pub(crate) trait Queue: Share {
@@ -49,6 +50,9 @@ pub(crate) trait Queue: Share {
 
     /// Notes what a move of a body means for the queue itself.
     fn note_move(&mut self, _moved: &MovedIn<Self>) {}
+
+    /// Notes that messages were set aside.
+    fn note_set_aside(&mut self, _first: SequenceNumber, _messages: Slots) {}
 
     /// Whether its messages end once they have copies elsewhere.
     fn gives_copies(&self) -> bool {

@@ -1,5 +1,6 @@
 //! What is different between the two services in how messages are kept.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use super::Backlog;
@@ -101,6 +102,12 @@ pub(crate) trait Profile: Debug + Eq + Sized {
 
     /// Notes that so many messages are gone, each without a session, a source, or changes to its properties.
     fn left_plain(&mut self, _count: u64) {}
+
+    /// Forgets messages whose records are lost, in order: nothing says which sessions they have, or what else they had.
+    /// Returns those that could be received in their sessions. May take a step for each session.
+    fn set_aside(&mut self, _numbers: &[SequenceNumber]) -> BTreeSet<SequenceNumber> {
+        BTreeSet::new()
+    }
 
     /// Notes one more change to a message's properties.
     fn changed(&mut self) {}

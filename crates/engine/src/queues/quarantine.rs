@@ -1,5 +1,7 @@
 //! Messages of queues whose records are lost are set aside, so that the others can be served.
 
+use std::collections::BTreeSet;
+
 use super::{Backlog, Profile, Queue, Queues};
 use crate::catalogue::Catalogue;
 use crate::table::{Live, Slots, numbers_of};
@@ -14,10 +16,14 @@ impl<P: Profile> Backlog<P> {
         if !aside.not_ready.is_empty() {
             self.timed_mut().remove_all(&aside.not_ready);
         }
-        for state in aside.states {
-            self.uncount(state);
-        }
-        self.left_plain(aside.count);
+        let were_ready = match aside.has_special {
+            true => self.set_aside(&aside.numbers),
+            false => BTreeSet::new(),
+        };
+        let counted = aside.states.into_iter();
+        let counted = counted.filter(|(number, _)| !were_ready.contains(number));
+        counted.for_each(|(_, state)| self.uncount(state));
+        self.left_plain(aside.numbers.len() as u64);
     }
 }
 
@@ -32,6 +38,7 @@ impl<Q: Queue> Queues<Q> {
         if let Some(queue) = self.get_mut(&entity) {
             let backlog = queue.backlog_mut();
             backlog.quarantine(first, messages, &mut catalogue.live);
+            queue.note_set_aside(first, messages);
             queue.settle(catalogue, entity);
         }
     }

@@ -41,6 +41,18 @@ impl State {
         self.may_be_cold() || self.resident().quarantined > 0
     }
 
+    /// How many steps it takes to set messages of an entity aside: it walks over those that wait for a time, and over the
+    /// sessions.
+    pub fn steps_to_quarantine(&self, entity: Incarnation) -> u64 {
+        let stored = self.storage.get(&entity);
+        let stored = stored.map(|queue| queue.backlog.timed().len() as u64);
+        let of_bus = || {
+            let backlog = &self.bus.get(&entity)?.backlog;
+            Some(backlog.timed().len() as u64 + backlog.sessions.count())
+        };
+        stored.or_else(of_bus).unwrap_or(0)
+    }
+
     /// The messages that were set aside, by entity: for each run with some, the number of the first one, and how many. Walks
     /// over all runs.
     pub fn quarantined(&self) -> impl Iterator<Item = (&EntityName, SequenceNumber, u64)> {

@@ -453,10 +453,11 @@ impl Run {
 }
 
 impl Run {
-    /// The state of a message that only the page has, if it is not ready. That of a message with a session is not known.
+    /// The state of a message that only the page has, if it cannot be received in the order of its number. One that can be
+    /// received in its session counts as deferred here.
     pub(super) fn waiting_state(&self, slot: usize) -> Option<MessageState> {
         let waiting = self.cold.as_ref()?.waiting.as_ref()?;
-        let is_known = self.live.contains(slot) && !self.ready.contains(slot) && !self.has_special;
+        let is_known = self.live.contains(slot) && !self.ready.contains(slot);
         is_known.then(|| waiting.state(slot))
     }
 }

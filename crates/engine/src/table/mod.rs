@@ -155,6 +155,8 @@ pub(crate) struct Table {
     borrowed_bytes: u64,
     /// How many runs are cold.
     cold_count: Hint<u64>,
+    /// How many messages were set aside.
+    aside_count: Hint<u64>,
     /// Runs with messages that wait for a time that only their pages have, by when the first of these may be due.
     far: Hint<BTreeSet<(Timestamp, u64)>>,
     /// How many such messages there are.
@@ -178,6 +180,7 @@ impl Table {
             size_bytes: 0,
             borrowed_bytes: 0,
             cold_count: Hint::default(),
+            aside_count: Hint::default(),
             far: Hint::default(),
             far_count: Hint::default(),
             copied: Hint::default(),
@@ -312,7 +315,7 @@ impl Table {
             return false;
         };
         let (had_ready, patches) = (run.has_ready(), run.patch_count());
-        let far_before = run.far_known();
+        let (far_before, was_cold) = (run.far_known(), run.is_cold());
         let Some(was_here) = run.take(number) else {
             return false;
         };
@@ -325,9 +328,13 @@ impl Table {
             live.take(&mut run.spread, body);
         }
         let (has_ready, is_empty, is_lost) = (run.has_ready(), run.count() == 0, run.is_lost());
-        let (expires_first, was_cold) = (*run.expires_first, run.is_cold());
+        let (expires_first, is_cold) = (*run.expires_first, run.is_cold());
         if is_empty {
             live.take_all(&run.spread);
+        }
+        if was_cold && (is_empty || !is_cold) {
+            *self.cold_count -= 1;
+            live.resident.cold_runs -= 1;
         }
         if had_ready && !has_ready {
             self.ready.remove(&index);
@@ -335,10 +342,6 @@ impl Table {
         if is_empty {
             self.expiries.remove(&(expires_first, index));
             self.runs.remove(index);
-            if was_cold {
-                *self.cold_count -= 1;
-                live.resident.cold_runs -= 1;
-            }
         }
         if !is_planted(Bug::CountNotLowered) {
             self.count -= 1;
@@ -520,6 +523,7 @@ impl Table {
         for (index, run) in gone {
             self.ready.remove(&index);
             *self.cold_count -= u64::from(run.is_cold());
+            *self.aside_count -= run.quarantined_count();
             live.resident.take(run.resident());
             self.note_far(index, run.far_known(), FarKnown::default());
             self.expiries.remove(&(*run.expires_first, index));
@@ -632,7 +636,7 @@ impl Table {
         is_ready: impl Fn(&Record) -> bool,
         expiry: impl Fn(&Record) -> Timestamp,
     ) {
-        let (mut count, mut size_bytes, mut cold_count) = (0, 0, 0);
+        let (mut count, mut size_bytes, mut cold_count, mut aside_count) = (0, 0, 0, 0);
         let mut borrowed_bytes = 0;
         let mut expiries = BTreeSet::new();
         for (index, run) in self.runs.iter() {
@@ -641,6 +645,7 @@ impl Table {
             size_bytes += run.size_bytes;
             borrowed_bytes += run.borrowed_bytes;
             cold_count += u64::from(run.is_cold());
+            aside_count += run.quarantined_count();
             let sizes = run.entries_here().map(|entry| entry.size_bytes());
             let is_whole = !run.is_cold() && run.quarantined_count() == 0;
             let here = sizes.sum::<u64>();
@@ -661,6 +666,7 @@ impl Table {
         assert_eq!((count, size_bytes), (self.count, self.size_bytes));
         assert_eq!(borrowed_bytes, self.borrowed_bytes);
         assert_eq!(cold_count, *self.cold_count);
+        assert_eq!(aside_count, *self.aside_count);
         assert!(
             self.ready
                 .iter()

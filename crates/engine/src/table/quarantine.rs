@@ -2,8 +2,8 @@
 //!
 //! An event names them, so all copies of the state agree. They are in no order and no walk shows them, and a command that
 //! names one finds no message. What a single one counted for is unknown. So each counts as it did, and its body's place
-//! stays counted, until its run ends: by a clear, by its expiry as a whole, with its entity, or as a run in which nothing
-//! else is left.
+//! stays counted, until its run ends: by a clear, by its expiry as a whole (but not in a topic, where nothing expires), with
+//! its entity, or as a run in which nothing else is left.
 //!
 //! Their record may be in memory when the event is applied again, or on another page. Then it goes all the same.
 
@@ -32,12 +32,14 @@ pub(crate) fn numbers_of(
 /// What is known of messages that were set aside, for what else is kept of them.
 #[derive(Debug, Default)]
 pub(crate) struct SetAside {
-    /// How many there were.
-    pub(crate) count: u64,
-    /// Those that could not be received: they may be in an order by time.
+    /// Those that there were, in order.
+    pub(crate) numbers: Vec<SequenceNumber>,
+    /// Those that could not be received in the order of their numbers: they may be in an order by time.
     pub(crate) not_ready: BTreeSet<SequenceNumber>,
-    /// The states that are known and not *ready*.
-    pub(crate) states: Vec<MessageState>,
+    /// The states that are known of these.
+    pub(crate) states: Vec<(SequenceNumber, MessageState)>,
+    /// Whether one may have been of a session.
+    pub(crate) has_special: bool,
 }
 
 impl Table {
@@ -55,10 +57,12 @@ impl Table {
             };
             let (before, far_before) = (run.resident(), run.far_known());
             let had_ready = run.has_ready();
+            aside.has_special |= run.has_special;
             if !run.is_ready(number) {
                 aside.not_ready.insert(number);
             }
-            aside.states.extend(run.set_aside(number));
+            let state = run.set_aside(number);
+            aside.states.extend(state.map(|state| (number, state)));
             let (after, has_ready) = (run.resident(), run.has_ready());
             let far_after = run.far_known();
             self.recount_resident(before, after, live);
@@ -67,7 +71,8 @@ impl Table {
                 self.ready.remove(&index);
             }
             self.expire_if_lost(number);
-            aside.count += 1;
+            aside.numbers.push(number);
+            *self.aside_count += 1;
         }
         aside
     }
@@ -96,6 +101,11 @@ impl Table {
         run.is_some_and(Run::is_lost)
     }
 
+    /// How many messages were set aside.
+    pub(crate) fn aside_count(&self) -> u64 {
+        *self.aside_count
+    }
+
     /// Whether a message was set aside.
     pub(crate) fn is_quarantined(&self, number: SequenceNumber) -> bool {
         let run = self.run(self.length.run_of(number.as_u64()));
@@ -108,8 +118,7 @@ impl Table {
     }
 
     /// Which messages of a group have no record here and none on the page, which is damaged. None if their run has another
-    /// page by now, or if one of its messages has, or had, a session, a source or changes to its properties: what these
-    /// were kept for is not known without their records. With `knows_states`, only those whose state is known.
+    /// page by now. With `knows_states`, only those whose state is known.
     pub(crate) fn lost_in(
         &self,
         group: Group,
@@ -117,7 +126,7 @@ impl Table {
         knows_states: bool,
     ) -> Option<(SequenceNumber, Slots)> {
         let run = self.run(group.run)?;
-        let is_there = run.cold_page() == Some(page) && !run.has_special;
+        let is_there = run.cold_page() == Some(page);
         let lost = is_there.then(|| run.lost_in(group.index, knows_states))?;
         let first = group.index * self.length.slots_per_group();
         (lost != 0).then(|| (run.number(first), lost))
@@ -156,6 +165,7 @@ impl Table {
         self.size_bytes = self.size_bytes.saturating_add(more_bytes);
         self.borrowed_bytes = self.borrowed_bytes.saturating_add(more_borrowed_bytes);
         self.count += quarantined.count() as u64;
+        *self.aside_count += quarantined.count() as u64;
         self.recount_resident(before, after, live);
         is_given_out
     }
@@ -221,7 +231,18 @@ impl Run {
         self.quarantined.get_or_insert_default().insert(slot);
         // What its page had is worth writing without it.
         self.page_of = 0;
+        self.leave_page_if_lost();
         state
+    }
+
+    /// Nothing needs the page of a run in which nothing is left but messages that were set aside. It may be damaged, and a
+    /// start would have to read it once the run has another message.
+    pub(super) fn leave_page_if_lost(&mut self) {
+        if self.is_lost() {
+            self.cold = None;
+            self.wants_page = false;
+            self.paged.forget();
+        }
     }
 
     /// The state of a message, as far as it can be known without its page.

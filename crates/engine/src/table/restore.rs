@@ -55,6 +55,7 @@ impl Table {
         live.add_all(&run.spread);
         live.resident.add(run.resident());
         *self.cold_count += u64::from(run.is_cold());
+        *self.aside_count += run.quarantined_count();
         self.note_far(index, FarKnown::default(), run.far_known());
         self.count += run.count();
         // A directory may say anything, and nothing else does.

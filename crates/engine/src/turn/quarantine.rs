@@ -1,7 +1,6 @@
 //! Decides that messages are set aside whose records are lost.
 
 use super::{Decision, Turn, in_catalogue};
-use crate::bus;
 use crate::event::Fact;
 use crate::outcome::Outcome;
 use crate::state::State;
@@ -47,9 +46,8 @@ impl State {
         if let Some(queue) = self.storage.get(&group.entity) {
             return queue.backlog.table().lost_in(group, page, false);
         }
-        // A queue of Service Bus counts messages by their states, and a topic waits for each of its messages.
+        // An entity of Service Bus counts messages by their states.
         let queue = self.bus.get(&group.entity)?;
-        let is_topic = queue.role == bus::Role::Topic;
-        (!is_topic).then(|| queue.backlog.table().lost_in(group, page, true))?
+        queue.backlog.table().lost_in(group, page, true)
     }
 }

@@ -138,9 +138,17 @@ impl Turn<'_> {
     pub(super) fn view(&self, queue: Incarnation) -> BusQueueView {
         let entity = self.bus(queue);
         let backlog = &entity.backlog;
+        // What a topic has lost waits for no copies.
+        let lost = match entity.role {
+            Role::Topic => backlog.table().aside_count(),
+            Role::Queue
+            | Role::Subscription { .. }
+            | Role::DeadLetters { .. }
+            | Role::FailedTransfers { .. } => 0,
+        };
         let mut counts = BusQueueCounts {
-            active: backlog.count() - backlog.scheduled_count(),
-            ready: backlog.ready_count(),
+            active: backlog.count() - backlog.scheduled_count() - lost,
+            ready: backlog.ready_count().saturating_sub(lost),
             scheduled: backlog.scheduled_count(),
             size_bytes: entity.size_bytes(self.now()),
             ..BusQueueCounts::default()

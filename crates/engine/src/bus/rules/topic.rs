@@ -113,6 +113,18 @@ impl Topic {
         }
     }
 
+    /// Notes that messages are lost. One that some subscriptions have got does not go on to the others.
+    pub(in crate::bus) fn note_set_aside(
+        &mut self,
+        mut numbers: impl Iterator<Item = SequenceNumber>,
+    ) {
+        if let Some(fan_out) = &self.fan_out
+            && numbers.any(|number| number == fan_out.number)
+        {
+            self.fan_out = None;
+        }
+    }
+
     /// Notes that the body of one of its messages is in another place. Unless it is borrowed there, none of the copies that
     /// were made counts it there.
     pub(in crate::bus) fn note_move(&mut self, number: SequenceNumber, to: BodyLocation) {

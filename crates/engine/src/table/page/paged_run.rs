@@ -92,13 +92,15 @@ impl PagedRun {
     }
 
     /// Whether a restore needs nothing that is on its page: all messages there can be received in the order of their
-    /// numbers, or the run says which of them wait, and none is in another order. One with more changes than may lie beside the page of a run in memory gets
-    /// another page: so these changes do not stay in memory, and in its directory, for as long as it has messages. But its page
-    /// may be damaged if messages of it were set aside.
+    /// numbers, or the run says which of them wait, and none is in another order; or none is left. One with more changes
+    /// than may lie beside the page of a run in memory gets another page: so these changes do not stay in memory, and in its
+    /// directory, for as long as it has messages. But its page may be damaged if messages of it were set aside.
     pub(crate) fn is_plain(&self, length: RunLength) -> bool {
-        let is_known = self.has_page && self.enqueued_first.is_some() && !self.has_special;
+        let is_known = self.has_page && self.enqueued_first.is_some();
+        let is_plain = !self.has_special || self.live.is_empty();
         let changes = self.here.len() + self.patches.len();
         is_known
+            && is_plain
             && (changes <= length.changes_max() || self.quarantined.is_some())
             && (self.waiting.is_some() || self.untold().is_empty())
     }

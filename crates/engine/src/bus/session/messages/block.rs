@@ -196,15 +196,23 @@ impl Block {
 
     /// The numbers from one on.
     pub(super) fn numbers_from(&self, first: u64) -> impl Iterator<Item = u64> + use<'_> {
-        let from = self.entries.partition_point(|it| self.number(*it) < first);
-        let rest = self.entries.get(from..).unwrap_or_default();
-        rest.iter().map(|entry| self.number(*entry))
+        self.entries_from(first).map(|entry| self.number(*entry))
+    }
+
+    /// The same, with their marks.
+    pub(super) fn marked_from(&self, first: u64) -> impl Iterator<Item = (u64, Mark)> + use<'_> {
+        let rest = self.entries_from(first);
+        rest.map(|entry| (self.number(*entry), mark_of(*entry)))
     }
 
     /// All numbers, with their marks.
     pub(super) fn marked(&self) -> impl Iterator<Item = (u64, Mark)> + use<'_> {
-        let entries = self.entries.iter();
-        entries.map(|entry| (self.number(*entry), mark_of(*entry)))
+        self.marked_from(0)
+    }
+
+    fn entries_from(&self, first: u64) -> impl Iterator<Item = &u32> {
+        let from = self.entries.partition_point(|it| self.number(*it) < first);
+        self.entries.get(from..).unwrap_or_default().iter()
     }
 
     /// Asserts that the counts are those of the marks.

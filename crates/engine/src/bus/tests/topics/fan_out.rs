@@ -343,3 +343,31 @@ fn a_topic_is_not_due_for_messages_that_had_a_time_to_live() {
     assert_eq!(p.texts_in("a"), ["later"]);
     p.check_whole();
 }
+
+/// Some subscriptions have got the message that is lost. The next one begins with the first subscription.
+#[test]
+fn what_is_set_aside_in_the_middle_of_its_copies_does_not_go_on() {
+    let mut p = Partition::with_subscriptions(150);
+    p.publish(vec![text("one")]).unwrap();
+    p.publish(vec![text("two")]).unwrap();
+    assert!(p.tick_once(16));
+    let of = p.state.catalogue.find(&topic()).unwrap();
+    let fan_out = |p: &Partition| p.state.bus[&of].topic.as_ref().unwrap().fan_out();
+    assert_eq!(fan_out(&p).map(|it| it.number), Some(SequenceNumber::FIRST));
+    p.cold = None;
+    p.state.apply(Event {
+        at: p.now,
+        fact: Fact::Quarantined {
+            entity: of,
+            first: SequenceNumber::FIRST,
+            messages: 1,
+        },
+    });
+    assert_eq!(fan_out(&p), None);
+    assert_eq!(p.state.owed_copies(&topic()), 150);
+    p.tick();
+    assert_eq!(p.texts_in("0"), ["one", "two"]);
+    assert_eq!(p.texts_in("149"), ["two"]);
+    assert_eq!(p.state.owed_copies(&topic()), 0);
+    p.state.check_live_bytes();
+}
