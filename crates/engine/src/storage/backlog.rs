@@ -14,6 +14,10 @@ use crate::table::{Entry, Live, MessageState, Record, Side};
 use crate::vocabulary::codec::{DecodeError, Reader};
 use crate::vocabulary::{BodyLocation, BodyMove, LeaseGeneration, SequenceNumber, Timestamp};
 
+/// How many messages of each order a receiver looks at. Due work removes those that have expired, and until it has done so
+/// a receiver may find nothing, although there are messages behind them.
+pub(crate) const SCAN_MAX: usize = 16 * 1024;
+
 /// Messages of storage queues: nothing more is kept of them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stored;
@@ -133,7 +137,7 @@ impl Backlog {
     }
 
     fn fresh(&self, now: Timestamp) -> impl Iterator<Item = (SequenceNumber, Message)> {
-        let fresh = self.table().ready(now).map(stored);
+        let fresh = self.table().ready(now).take(SCAN_MAX).map(stored);
         fresh.filter(move |(_, message)| !message.is_expired(now))
     }
 
@@ -142,6 +146,7 @@ impl Backlog {
         self.timed()
             .iter()
             .take_while(move |(due_at, _)| due_at.has_passed(now))
+            .take(SCAN_MAX)
             .filter_map(move |(_, number)| Some((*number, self.get(*number, now)?)))
     }
 

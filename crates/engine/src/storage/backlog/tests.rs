@@ -290,6 +290,28 @@ fn message_at(inserted_at: u64) -> Message {
     message(inserted_at, Timestamp::NEVER, 0)
 }
 
+/// One message of each thousand has not expired, so no run has expired as a whole.
+#[test]
+fn a_receiver_passes_over_a_bounded_number_of_expired_messages() {
+    let count = SCAN_MAX as u64 + 5_000;
+    for delay_ms in [0, 5] {
+        let mut backlog = Counted::starting_at(RunLength::DEFAULT, SequenceNumber::FIRST);
+        for number in 1..=count {
+            let expires_at = match number % 1000 {
+                0 => Timestamp::NEVER,
+                _ => Timestamp::from_ms(10),
+            };
+            backlog.push(
+                SequenceNumber::new(number),
+                message(0, expires_at, delay_ms),
+            );
+        }
+        let now = Timestamp::from_ms(20);
+        assert_eq!(backlog.visible(now).count() as u64, SCAN_MAX as u64 / 1000);
+        assert_eq!(backlog.visible(Timestamp::from_ms(6)).count(), SCAN_MAX);
+    }
+}
+
 /// Wrong events cannot come from this version. They must not stop a start.
 #[test]
 fn an_effect_that_is_wrong_about_the_old_message_stops_nothing() {

@@ -4,7 +4,7 @@
 
 use super::Turn;
 use crate::queues::{Receiving, Walk};
-use crate::storage::backlog::stored;
+use crate::storage::backlog::{SCAN_MAX, stored};
 use crate::storage::{ENDED_COUNT_MAX, StorageCommand};
 use crate::table::{Missing, Seen};
 use crate::vocabulary::token::TokenKind;
@@ -74,7 +74,7 @@ impl Turn<'_> {
             let message = entry.map(|entry| stored(entry).1);
             message.map(|message| !message.is_expired(now))
         };
-        let fresh = backlog.table().ready_seen(now);
+        let fresh = backlog.table().ready_seen(now).take(SCAN_MAX);
         Walk::for_count(count).ask(backlog, entity, fresh, missing, is_there);
         let far_from = backlog.table().far_first();
         let shown = backlog.timed().iter();
@@ -82,10 +82,12 @@ impl Turn<'_> {
             let place = backlog.table().far_key(**key);
             key.0.has_passed(now) && far_from.is_none_or(|far| place < far)
         });
+        let mut looks = 0;
+        let shown = shown.take(SCAN_MAX).inspect(|_| looks += 1);
         let shown = shown.filter_map(|(_, number)| backlog.table().seen(*number));
         let walk = Walk::for_count(count).scattered();
         let wants_more = walk.ask(backlog, entity, shown, missing, is_there);
-        if wants_more {
+        if wants_more && looks < SCAN_MAX {
             backlog.table().ask_far(entity, (now, u64::MAX), missing);
         }
     }
