@@ -11,6 +11,8 @@ from servers import ROOT
 PAGE = ROOT / "docs" / "performance.md"
 HEADING = "## A large backlog"
 BEFORE = "## On your machine"
+# What follows it in the section is written by hand, and stays.
+END = "<!-- End of what run core --write replaces -->"
 NAMES = {"queue": "Queue Storage", "bus": "Service Bus"}
 
 MB = 1_000_000
@@ -129,17 +131,20 @@ def section(options, command, results):
         lines.append(f"| {what} | {'; '.join(it for it in targets if it)} | " + " | ".join(cells) + " |")
     missed = sum(row.is_met is False for found in results.values() for row in found)
     judged = sum(row.is_met is not None for found in results.values() for row in found)
-    lines += ["", wrapped(f"{judged - missed} of {judged} figures with a target meet it, {missed} miss it."), ""]
+    lines += ["", wrapped(f"{judged - missed} of {judged} figures with a target meet it, {missed} miss it."), "", END]
     return "\n".join(lines) + "\n"
 
 
 def write(options, command, results):
-    """Replaces the section, or adds it."""
-    text = PAGE.read_text()
-    new = section(options, command, results)
-    old = re.compile(rf"^{re.escape(HEADING)}\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
-    if old.search(text):
-        text = old.sub(lambda _: new, text, count=1)
-    else:
-        text = text.replace(f"{BEFORE}\n", f"{new}{BEFORE}\n", 1)
-    PAGE.write_text(text)
+    """Replaces the first part of the section, or adds it."""
+    PAGE.write_text(replaced(PAGE.read_text(), section(options, command, results)))
+
+
+def replaced(text, new):
+    if HEADING not in text:
+        return text.replace(f"{BEFORE}\n", f"{new}\n{BEFORE}\n", 1)
+    old = re.compile(rf"^{re.escape(HEADING)}\n.*?^{re.escape(END)}\n", re.MULTILINE | re.DOTALL)
+    text, count = old.subn(lambda _: new, text, count=1)
+    if count == 0:
+        raise SystemExit(f"{PAGE}: {HEADING} has no line {END}, so what is written by hand would go")
+    return text
