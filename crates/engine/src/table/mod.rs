@@ -315,7 +315,7 @@ impl Table {
             return false;
         };
         let (had_ready, patches) = (run.has_ready(), run.patch_count());
-        let (far_before, was_cold) = (run.far_known(), run.is_cold());
+        let far_before = run.far_known();
         let Some(was_here) = run.take(number) else {
             return false;
         };
@@ -328,13 +328,9 @@ impl Table {
             live.take(&mut run.spread, body);
         }
         let (has_ready, is_empty, is_lost) = (run.has_ready(), run.count() == 0, run.is_lost());
-        let (expires_first, is_cold) = (*run.expires_first, run.is_cold());
+        let (expires_first, was_cold) = (*run.expires_first, run.is_cold());
         if is_empty {
             live.take_all(&run.spread);
-        }
-        if was_cold && (is_empty || !is_cold) {
-            *self.cold_count -= 1;
-            live.resident.cold_runs -= 1;
         }
         if had_ready && !has_ready {
             self.ready.remove(&index);
@@ -342,6 +338,10 @@ impl Table {
         if is_empty {
             self.expiries.remove(&(expires_first, index));
             self.runs.remove(index);
+            if was_cold {
+                *self.cold_count -= 1;
+                live.resident.cold_runs -= 1;
+            }
         }
         if !is_planted(Bug::CountNotLowered) {
             self.count -= 1;

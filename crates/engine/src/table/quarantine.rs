@@ -231,18 +231,7 @@ impl Run {
         self.quarantined.get_or_insert_default().insert(slot);
         // What its page had is worth writing without it.
         self.page_of = 0;
-        self.leave_page_if_lost();
         state
-    }
-
-    /// Nothing needs the page of a run in which nothing is left but messages that were set aside. It may be damaged, and a
-    /// start would have to read it once the run has another message.
-    pub(super) fn leave_page_if_lost(&mut self) {
-        if self.is_lost() {
-            self.cold = None;
-            self.wants_page = false;
-            self.paged.forget();
-        }
     }
 
     /// The state of a message, as far as it can be known without its page.

@@ -261,7 +261,6 @@ impl Run {
         let was_here = self.records.take(slot);
         self.live_count -= 1;
         self.note_gone(slot);
-        self.leave_page_if_lost();
         Some(was_here)
     }
 

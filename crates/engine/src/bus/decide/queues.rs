@@ -147,7 +147,7 @@ impl Turn<'_> {
             | Role::FailedTransfers { .. } => 0,
         };
         let mut counts = BusQueueCounts {
-            active: backlog.count() - backlog.scheduled_count() - lost,
+            active: (backlog.count() - backlog.scheduled_count()).saturating_sub(lost),
             ready: backlog.ready_count().saturating_sub(lost),
             scheduled: backlog.scheduled_count(),
             size_bytes: entity.size_bytes(self.now()),
