@@ -3,7 +3,7 @@
 //! Order is the sequence number: a message that comes back takes its old place.
 //!
 //! Invariants: a message of a session is to receivers of its session what its state says;
-//! `snapshot_size_bytes` is a sum over all messages.
+//! `snapshot` is a sum over all messages.
 
 mod kept;
 
@@ -12,7 +12,7 @@ use super::message::{self, Message};
 use super::session::Sessions;
 use crate::queues;
 use crate::table::{Entry, RunLength, Seen};
-use crate::vocabulary::{Hint, SequenceNumber, Timestamp};
+use crate::vocabulary::{SequenceNumber, Timestamp};
 
 /// How many expired messages a receiver passes over at most before a tick has removed them. In a session, up to 128
 /// numbers are looked at for each, because a block says only how many of its messages are ready: at worst two million
@@ -29,9 +29,7 @@ pub(crate) struct Kept {
     by_session: bool,
     pub(crate) sessions: Sessions,
     /// An upper bound of what the messages take in a snapshot.
-    ///
-    /// More than that after some were set aside whose properties had changed, until a start counts again.
-    snapshot_size_bytes: Hint<u64>,
+    snapshot: SnapshotBound,
     scheduled_count: u64,
     deferred_count: u64,
     oldest: Oldest,
@@ -69,6 +67,24 @@ impl PartialEq for Oldest {
 
 impl Eq for Oldest {}
 
+/// An upper bound of what messages take in a snapshot: what they take at most, one by one.
+#[derive(Debug, Default)]
+struct SnapshotBound {
+    bytes: u64,
+    /// Whether it is more than that: of messages that were set aside, nobody knows how often their properties had changed. A
+    /// start counts again.
+    is_more: bool,
+}
+
+/// A replay and a start come to the same bound, unless it is more.
+impl PartialEq for SnapshotBound {
+    fn eq(&self, other: &Self) -> bool {
+        self.is_more || other.is_more || self.bytes == other.bytes
+    }
+}
+
+impl Eq for SnapshotBound {}
+
 impl Backlog {
     pub(crate) fn starting_at(length: RunLength, next: SequenceNumber, by_session: bool) -> Self {
         Self::of(Kept::new(length, by_session), length, next)
@@ -85,7 +101,7 @@ impl Backlog {
         };
         self.change_side(number, |side| side.source = Some(source.into()));
         let after_bytes = size_bytes(self).unwrap_or_default();
-        *self.snapshot_size_bytes = *self.snapshot_size_bytes - before_bytes + after_bytes;
+        self.snapshot.bytes = self.snapshot.bytes - before_bytes + after_bytes;
         true
     }
 
@@ -275,7 +291,7 @@ impl Backlog {
 
     /// An upper bound of what messages and sessions take in a snapshot.
     pub(crate) fn snapshot_size_bytes_max(&self) -> u64 {
-        *self.snapshot_size_bytes + self.sessions.snapshot_size_bytes_max()
+        self.snapshot.bytes + self.sessions.snapshot_size_bytes_max()
     }
 
     /// Whether a receiver holds something, or a message waits for its time: the queue is then in use.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Backlog, Kept, Oldest};
+use super::{Backlog, Kept, Oldest, SnapshotBound};
 use crate::bus::message::{self, LOCATION_SIZE_BYTES_MAX, Message, snapshot_size_bytes_max};
 use crate::bus::session::{Mark, RELEASING, Sessions};
 use crate::bus::snapshot::{kind, message, put_message};
@@ -12,14 +12,14 @@ use crate::effect::{BusSession, SessionOf, Standing};
 use crate::queues::Profile;
 use crate::table::{Entry, Live, Record, RunLength, Side};
 use crate::vocabulary::codec::{DecodeError, Reader};
-use crate::vocabulary::{BodyLocation, BodyMove, Hint, Place, SequenceNumber, Timestamp};
+use crate::vocabulary::{BodyLocation, BodyMove, Place, SequenceNumber, Timestamp};
 
 impl Kept {
     pub(super) fn new(length: RunLength, by_session: bool) -> Self {
         Self {
             by_session,
             sessions: Sessions::new(length),
-            snapshot_size_bytes: Hint::default(),
+            snapshot: SnapshotBound::default(),
             scheduled_count: 0,
             deferred_count: 0,
             oldest: Oldest::default(),
@@ -190,7 +190,7 @@ impl Profile for Kept {
         session: u32,
         (overlays, source_length): (usize, Option<u32>),
     ) {
-        *self.snapshot_size_bytes += snapshot_size_bytes_max(overlays, source_length);
+        self.snapshot.bytes += snapshot_size_bytes_max(overlays, source_length);
         // Otherwise its state says what it is in the session.
         if !self.by_session && session != 0 {
             self.sessions.put_message(session, number, Mark::Other);
@@ -198,7 +198,7 @@ impl Profile for Kept {
     }
 
     fn came_plain(&mut self, first: SequenceNumber, count: u64) {
-        *self.snapshot_size_bytes += count * snapshot_size_bytes_max(0, None);
+        self.snapshot.bytes += count * snapshot_size_bytes_max(0, None);
         self.oldest.0 = self.oldest.0.min(first);
     }
 
@@ -209,7 +209,7 @@ impl Profile for Kept {
         (overlays, source_length): (usize, Option<u32>),
     ) {
         let bytes = snapshot_size_bytes_max(overlays, source_length);
-        *self.snapshot_size_bytes = self.snapshot_size_bytes.saturating_sub(bytes);
+        self.snapshot.bytes = self.snapshot.bytes.saturating_sub(bytes);
         if session != 0 {
             self.sessions.remove_message(session, number);
         }
@@ -217,16 +217,17 @@ impl Profile for Kept {
 
     fn left_plain(&mut self, count: u64) {
         let bytes = count * snapshot_size_bytes_max(0, None);
-        *self.snapshot_size_bytes = self.snapshot_size_bytes.saturating_sub(bytes);
+        self.snapshot.bytes = self.snapshot.bytes.saturating_sub(bytes);
     }
 
     /// A session goes on without them, as it does without messages that have expired.
     fn set_aside(&mut self, numbers: &[SequenceNumber]) -> BTreeSet<SequenceNumber> {
+        self.snapshot.is_more |= !numbers.is_empty();
         self.sessions.remove_lost(numbers)
     }
 
     fn changed(&mut self) {
-        *self.snapshot_size_bytes += LOCATION_SIZE_BYTES_MAX;
+        self.snapshot.bytes += LOCATION_SIZE_BYTES_MAX;
     }
 
     fn enter(&mut self, number: SequenceNumber, state: BusMessageState, session: u32) {
