@@ -129,53 +129,18 @@ pub(crate) fn release(storage: &dyn Storage) -> Result<bool, IoFailure> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
-
-    use super::*;
-    use crate::storage::FileStorage;
-
     use std::io;
+    use std::os::unix::fs::MetadataExt;
     use std::sync::Arc;
 
+    use super::*;
     use crate::FaultyStorage;
-    use crate::storage::StorageFile;
+    use crate::storage::FileStorage;
 
-    /// Allocates nothing, and fails or says so.
-    struct Allocating(FaultyStorage, Option<io::ErrorKind>);
+    /// Allocates nothing: it fails, or says so.
+    struct Allocating(Arc<dyn StorageFile>, Option<io::ErrorKind>);
 
-    struct AllocatingFile(Arc<dyn StorageFile>, Option<io::ErrorKind>);
-
-    impl Storage for Allocating {
-        fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-            Ok(Arc::new(AllocatingFile(self.0.create(name)?, self.1)))
-        }
-
-        fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-            Ok(Arc::new(AllocatingFile(self.0.open(name)?, self.1)))
-        }
-
-        fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-            self.0.rename(from, to)
-        }
-
-        fn remove(&self, name: &str) -> io::Result<()> {
-            self.0.remove(name)
-        }
-
-        fn list(&self) -> io::Result<Vec<String>> {
-            self.0.list()
-        }
-
-        fn sync_dir(&self) -> io::Result<()> {
-            self.0.sync_dir()
-        }
-
-        fn free_bytes(&self) -> Option<u64> {
-            None
-        }
-    }
-
-    impl StorageFile for AllocatingFile {
+    impl StorageFile for Allocating {
         fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
             self.0.read_at(buffer, offset)
         }
@@ -197,20 +162,16 @@ mod tests {
         }
     }
 
-    /// What a failed allocation had, the ballast keeps; what cannot be allocated is written.
     #[test]
     fn what_cannot_be_allocated_is_full_or_is_written() {
         let disk = FaultyStorage::new();
-        let written = make(&Allocating(disk.clone(), None), 0, 10_000, 0);
-        assert!(written.result.is_ok());
+        let file = disk.create(NAME).unwrap();
+        take_space(&Allocating(Arc::clone(&file), None), NAME, 0, 10_000).unwrap();
         assert_eq!(disk.content(NAME).unwrap(), [0; 10_000]);
-        let full = Allocating(disk.clone(), Some(io::ErrorKind::StorageFull));
-        let made = make(&full, 10_000, 20_000, 0);
-        assert_eq!(made.size_bytes, 10_000);
-        let Err(MakeError::Unfinished(failure)) = made.result else {
-            panic!("a disk without space is full");
-        };
+        let full = Allocating(file, Some(io::ErrorKind::StorageFull));
+        let failure = take_space(&full, NAME, 10_000, 20_000).unwrap_err();
         assert!(failure.is_no_space());
+        assert_eq!(full.len().unwrap(), 10_000);
     }
 
     /// Whether it is written or not: a file with holes reserves nothing.
