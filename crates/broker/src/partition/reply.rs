@@ -63,6 +63,9 @@ pub enum Rejection {
 /// The result of a command.
 pub type Reply = Result<Answered, Rejection>;
 
+/// It is moved six times before its asker has it.
+const _: () = assert!(size_of::<Reply>() <= 104);
+
 /// A command that was decided: its ticket, and whether the bodies of its answer were read before.
 pub(super) struct Decided<T> {
     pub(super) ticket: T,

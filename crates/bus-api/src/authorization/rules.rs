@@ -94,7 +94,7 @@ impl BusRules {
             Answer {
                 outcome: Outcome::Bus(BusOutcome::Queue(view)),
                 ..
-            } => Ok(view),
+            } => Ok(*view),
             _ => Err(PrincipalError::internal(
                 "the broker did not describe the queue",
             )),

@@ -171,7 +171,7 @@ async fn view_of(
     let read = Submitted::within(broker, Some(epoch), read);
     let answer = read.answer().await?;
     Ok(match answer.outcome {
-        Outcome::Bus(BusOutcome::Queue(view)) => Some(view),
+        Outcome::Bus(BusOutcome::Queue(view)) => Some(*view),
         _ => None,
     })
 }

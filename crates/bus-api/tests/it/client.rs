@@ -307,7 +307,7 @@ impl Server {
     pub(crate) async fn view(&self, queue: &str) -> BusQueueView {
         let queue = queue_named(queue);
         match self.order(BusCommand::ReadQueue { queue }).await {
-            BusOutcome::Queue(view) => view,
+            BusOutcome::Queue(view) => *view,
             other => panic!("{other:?}"),
         }
     }

@@ -152,7 +152,7 @@ impl Server {
         };
         let command = Command::Bus(BusCommand::ReadQueue { queue });
         match self.broker().submit(command).await.unwrap().outcome {
-            Outcome::Bus(BusOutcome::Queue(view)) => view,
+            Outcome::Bus(BusOutcome::Queue(view)) => *view,
             other => panic!("{other:?}"),
         }
     }

@@ -15,13 +15,13 @@ use crate::vocabulary::{BodyLocation, Incarnation, SequenceNumber, Timestamp, To
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BusOutcome {
     /// The queue is new.
-    QueueCreated(BusQueueView),
+    QueueCreated(Box<BusQueueView>),
     /// The queue has the new settings.
-    QueueUpdated(BusQueueView),
+    QueueUpdated(Box<BusQueueView>),
     /// The queue is gone.
     QueueDeleted,
     /// A queue as it is.
-    Queue(BusQueueView),
+    Queue(Box<BusQueueView>),
     /// Queues as they are.
     Queues(Vec<BusQueueView>),
     /// The rule is new.

@@ -163,10 +163,10 @@ fn other_view(r: &mut Received<'_>) -> Result<BusQueueView, DecodeError> {
 
 pub(super) fn bus_outcome(r: &mut Received<'_>) -> Result<BusOutcome, DecodeError> {
     Ok(match r.u8()? {
-        1 => BusOutcome::QueueCreated(view(r)?),
-        2 => BusOutcome::QueueUpdated(view(r)?),
+        1 => BusOutcome::QueueCreated(Box::new(view(r)?)),
+        2 => BusOutcome::QueueUpdated(Box::new(view(r)?)),
         3 => BusOutcome::QueueDeleted,
-        4 => BusOutcome::Queue(view(r)?),
+        4 => BusOutcome::Queue(Box::new(view(r)?)),
         5 => BusOutcome::Queues(r.list(view)?),
         6 => BusOutcome::Sent(r.list(|r| r.optional(Received::sequence_number))?),
         7 => BusOutcome::Received(r.list(delivered)?),
@@ -206,9 +206,9 @@ pub(super) fn bus_outcome(r: &mut Received<'_>) -> Result<BusOutcome, DecodeErro
         22 => BusOutcome::LockBroken,
         23 => BusOutcome::Resubmitted(r.list(resubmitted)?),
         24 => BusOutcome::Transacted,
-        25 => BusOutcome::QueueCreated(other_view(r)?),
-        26 => BusOutcome::QueueUpdated(other_view(r)?),
-        27 => BusOutcome::Queue(other_view(r)?),
+        25 => BusOutcome::QueueCreated(Box::new(other_view(r)?)),
+        26 => BusOutcome::QueueUpdated(Box::new(other_view(r)?)),
+        27 => BusOutcome::Queue(Box::new(other_view(r)?)),
         28 => BusOutcome::Queues(r.list(other_view)?),
         29 => BusOutcome::RuleAdded(rule(r)?),
         30 => BusOutcome::RuleReplaced(rule(r)?),

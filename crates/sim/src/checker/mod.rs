@@ -83,10 +83,6 @@ macro_rules! violated {
 pub(crate) use violated;
 
 /// The result of an operation, as its client sees it.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly every operation is answered"
-)]
 #[derive(Clone, Debug)]
 pub(crate) enum Seen {
     /// It was answered.

@@ -25,7 +25,7 @@ fn bus(driver: &mut Driver, command: BusCommand) -> BusOutcome {
 
 fn view(driver: &mut Driver, queue: EntityName) -> BusQueueView {
     match bus(driver, BusCommand::ReadQueue { queue }) {
-        BusOutcome::Queue(view) => view,
+        BusOutcome::Queue(view) => *view,
         other => panic!("{other:?}"),
     }
 }

@@ -190,7 +190,7 @@ fn view(answer: Result<kew_broker::Answer, Rejection>) -> Result<BusQueueView, H
             BusOutcome::Queue(view)
             | BusOutcome::QueueCreated(view)
             | BusOutcome::QueueUpdated(view),
-        ) => Ok(view),
+        ) => Ok(*view),
         _ => Err(internal("The server was unable to describe the queue.")),
     }
 }

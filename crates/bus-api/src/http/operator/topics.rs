@@ -142,7 +142,7 @@ async fn read(
         queue: entity.clone(),
     };
     match Submitted::new(&shared.broker, read).answer().await?.outcome {
-        Outcome::Bus(BusOutcome::Queue(view)) if view.kind == kind => Ok(view),
+        Outcome::Bus(BusOutcome::Queue(view)) if view.kind == kind => Ok(*view),
         Outcome::Bus(BusOutcome::Queue(_)) => Err(HttpError::not_found(&entity.name)),
         _ => Err(HttpError::internal()),
     }

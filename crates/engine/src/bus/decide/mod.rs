@@ -132,7 +132,7 @@ impl<'a> Turn<'a> {
                 self.with_bus_by(by, &queue, |turn, queue| turn.delete_bus_queue(queue))
             }
             BusCommand::ReadQueue { queue } => self.with_bus(&queue, |turn, queue| {
-                Ok(BusOutcome::Queue(turn.read(queue)))
+                Ok(BusOutcome::Queue(Box::new(turn.read(queue))))
             }),
             BusCommand::ListQueues {
                 namespace,

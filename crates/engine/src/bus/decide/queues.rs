@@ -38,7 +38,7 @@ impl Turn<'_> {
             options: Role::Queue.options(&options),
         });
         Decision {
-            result: Ok(BusOutcome::QueueCreated(self.view(queue))),
+            result: Ok(BusOutcome::QueueCreated(Box::new(self.view(queue)))),
             scope: Scope::Catalogue,
         }
     }
@@ -95,7 +95,7 @@ impl Turn<'_> {
                 ids_from,
             },
         });
-        Ok(BusOutcome::QueueUpdated(self.read(queue)))
+        Ok(BusOutcome::QueueUpdated(Box::new(self.read(queue))))
     }
 
     /// Source: Service Bus, *Delete Queue*.

@@ -25,7 +25,7 @@ impl Turn<'_> {
                 name,
                 options,
             });
-            BusOutcome::QueueCreated(self.view(topic))
+            BusOutcome::QueueCreated(Box::new(self.view(topic)))
         }))
     }
 
@@ -58,7 +58,7 @@ impl Turn<'_> {
             if let Some(rule) = rule {
                 self.replace_default_rule(of, subscription, *rule)?;
             }
-            Ok(BusOutcome::QueueCreated(self.view(subscription)))
+            Ok(BusOutcome::QueueCreated(Box::new(self.view(subscription))))
         }))
     }
 

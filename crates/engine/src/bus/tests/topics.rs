@@ -81,7 +81,7 @@ impl Partition {
     fn view(&mut self, queue: &EntityName) -> BusQueueView {
         let queue = queue.clone();
         match self.ask(BusCommand::ReadQueue { queue }) {
-            Ok(BusOutcome::Queue(view)) => view,
+            Ok(BusOutcome::Queue(view)) => *view,
             other => panic!("{other:?}"),
         }
     }

@@ -660,7 +660,7 @@ fn after_outcome(outcome: &Outcome) -> Option<Outcome> {
             ..BodiesMoved::default()
         }),
         Outcome::BodiesMoved(_) => Outcome::Storage(StorageOutcome::QueueCreated),
-        Outcome::Storage(_) => Outcome::Bus(BusOutcome::QueueCreated(view())),
+        Outcome::Storage(_) => Outcome::Bus(BusOutcome::QueueCreated(Box::new(view()))),
         Outcome::Quarantined(_) | Outcome::Bus(_) => return None,
     })
 }
@@ -847,10 +847,10 @@ fn resubmissions() -> Vec<ResubmitVerdict> {
 fn after_bus_outcome(outcome: &BusOutcome) -> Option<BusOutcome> {
     Some(match outcome {
         BusOutcome::QueueCreated(it) if it.kind == EntityKind::Topic => {
-            BusOutcome::QueueUpdated(other_view(EntityKind::Subscription))
+            BusOutcome::QueueUpdated(Box::new(other_view(EntityKind::Subscription)))
         }
         BusOutcome::QueueUpdated(it) if it.kind == EntityKind::Subscription => {
-            BusOutcome::Queue(other_view(EntityKind::Topic))
+            BusOutcome::Queue(Box::new(other_view(EntityKind::Topic)))
         }
         BusOutcome::Queue(it) if it.is_suspended => return None,
         BusOutcome::Queue(it) if it.kind == EntityKind::Topic => {
@@ -864,13 +864,13 @@ fn after_bus_outcome(outcome: &BusOutcome) -> Option<BusOutcome> {
         BusOutcome::RuleReplaced(_) => BusOutcome::RuleRemoved,
         BusOutcome::RuleRemoved => BusOutcome::Rule(rule_view()),
         BusOutcome::Rule(_) => BusOutcome::Rules(vec![rule_view(), rule_view()]),
-        BusOutcome::Rules(_) => BusOutcome::Queue(BusQueueView {
+        BusOutcome::Rules(_) => BusOutcome::Queue(Box::new(BusQueueView {
             is_suspended: true,
             ..other_view(EntityKind::Subscription)
-        }),
-        BusOutcome::QueueCreated(_) => BusOutcome::QueueUpdated(view()),
+        })),
+        BusOutcome::QueueCreated(_) => BusOutcome::QueueUpdated(Box::new(view())),
         BusOutcome::QueueUpdated(_) => BusOutcome::QueueDeleted,
-        BusOutcome::QueueDeleted => BusOutcome::Queue(view()),
+        BusOutcome::QueueDeleted => BusOutcome::Queue(Box::new(view())),
         BusOutcome::Queue(_) => BusOutcome::Queues(vec![view(), view()]),
         BusOutcome::Queues(_) => BusOutcome::Sent(vec![Some(number(1)), None]),
         BusOutcome::Sent(_) => BusOutcome::Received(causes().into_iter().map(delivered).collect()),
@@ -925,7 +925,7 @@ fn after_bus_outcome(outcome: &BusOutcome) -> Option<BusOutcome> {
             BusOutcome::Resubmitted(vec![ResubmitVerdict::NotCompared])
         }
         BusOutcome::Resubmitted(_) => BusOutcome::Transacted,
-        BusOutcome::Transacted => BusOutcome::QueueCreated(other_view(EntityKind::Topic)),
+        BusOutcome::Transacted => BusOutcome::QueueCreated(Box::new(other_view(EntityKind::Topic))),
     })
 }
 

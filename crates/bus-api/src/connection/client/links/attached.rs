@@ -50,7 +50,7 @@ impl Attached {
 /// The queue in the answer to a look-up.
 pub(crate) fn view_of(answer: Answer) -> Option<Box<BusQueueView>> {
     match answer.outcome {
-        Outcome::Bus(BusOutcome::Queue(view)) => Some(Box::new(view)),
+        Outcome::Bus(BusOutcome::Queue(view)) => Some(view),
         _ => None,
     }
 }

@@ -52,7 +52,7 @@ async fn read(broker: &Broker, entity: &EntityName) -> Result<BusQueueView, Erro
     };
     match Submitted::new(broker, read).answer().await {
         Ok(answer) => match answer.outcome {
-            Outcome::Bus(BusOutcome::Queue(view)) => Ok(view),
+            Outcome::Bus(BusOutcome::Queue(view)) => Ok(*view),
             _ => Err(not_found(&entity.name)),
         },
         Err(rejection) => Err(error_of(&rejection)),
