@@ -54,7 +54,7 @@ pub struct Turn<'a> {
     /// What the command hands out and removes.
     hand_out: HandOut,
     /// Effects that are applied and not recorded yet.
-    effects: Vec<bus::Effect>,
+    effects: bus::Effects,
 }
 
 impl<'a> Turn<'a> {
@@ -75,7 +75,7 @@ impl<'a> Turn<'a> {
             format: &NoFormat,
             is_due_done: false,
             hand_out: HandOut::default(),
-            effects: Vec::new(),
+            effects: bus::Effects::default(),
         }
     }
 
@@ -201,17 +201,12 @@ impl<'a> Turn<'a> {
         if self.effects.is_empty() {
             return;
         }
-        let effects = bus::Effects::from(std::mem::take(&mut self.effects));
+        let effects = std::mem::take(&mut self.effects);
         let event = Event {
             at: self.now,
             fact: Fact::Bus(BusFact::Messages { effects }),
         };
         self.journal.record(&event);
-        if let Fact::Bus(BusFact::Messages { effects }) = event.fact {
-            // The next ones take the same memory.
-            self.effects = Vec::from(effects);
-            self.effects.clear();
-        }
     }
 }
 

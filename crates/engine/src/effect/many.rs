@@ -78,6 +78,20 @@ impl<O> From<Effects<O>> for Vec<Effect<O>> {
 }
 
 impl<O> Effects<O> {
+    /// Adds an effect behind the others.
+    pub(crate) fn push(&mut self, effect: Effect<O>) {
+        if let Held::Many(effects) = &mut self.0
+            && !effects.is_empty()
+        {
+            effects.push(effect);
+            return;
+        }
+        self.0 = match std::mem::replace(&mut self.0, Held::Many(Vec::new())) {
+            Held::One(first) => Held::Many(vec![first, effect]),
+            Held::Many(_) => Held::One(effect),
+        };
+    }
+
     /// Reads effects up to the end of an event. `read` takes one, knowing the one before it.
     pub(crate) fn read<'a>(
         r: &mut Reader<'a>,
