@@ -4,7 +4,7 @@
 //! that retries succeeds. Commands that free messages have a share of their own, so that producers cannot
 //! starve consumers into losing their leases.
 
-use kew_engine::{Class, Command};
+use kew_engine::{Class, Description};
 use thiserror::Error;
 
 use crate::Excess;
@@ -61,8 +61,7 @@ impl Admission {
     }
 
     /// Admits a command, or returns that there is no room.
-    pub fn admit(&mut self, command: &Command) -> Result<Admitted, Busy> {
-        let description = command.describe();
+    pub fn admit(&mut self, description: &Description<'_>) -> Result<Admitted, Busy> {
         let share = |limit: usize| match description.class {
             Class::Consume => limit,
             Class::Produce | Class::Manage | Class::Read | Class::Maintain => limit / 4 * 3,
@@ -101,7 +100,7 @@ impl Admission {
 #[cfg(test)]
 mod tests {
     use kew_engine::storage::StorageCommand;
-    use kew_engine::{BodyEncoding, EntityName, VisibilityTimeout};
+    use kew_engine::{BodyEncoding, Command, EntityName, VisibilityTimeout};
 
     use super::*;
 
@@ -126,16 +125,18 @@ mod tests {
             body_bytes_max: 1000,
         };
         let mut admission = Admission::new(limits);
-        let admitted: Vec<_> = (0..6).map(|_| admission.admit(&send(1)).unwrap()).collect();
-        assert_eq!(admission.admit(&send(1)), Err(Busy));
+        let admitted: Vec<_> = (0..6)
+            .map(|_| admission.admit(&send(1).describe()).unwrap())
+            .collect();
+        assert_eq!(admission.admit(&send(1).describe()), Err(Busy));
         let clear = Command::Storage(StorageCommand::Clear { queue: queue() });
-        admission.admit(&clear).unwrap();
-        admission.admit(&clear).unwrap();
-        assert_eq!(admission.admit(&clear), Err(Busy));
+        admission.admit(&clear.describe()).unwrap();
+        admission.admit(&clear.describe()).unwrap();
+        assert_eq!(admission.admit(&clear.describe()), Err(Busy));
         for one in admitted {
             admission.release(one);
         }
-        assert!(admission.admit(&send(749)).is_ok());
-        assert_eq!(admission.admit(&send(2)), Err(Busy));
+        assert!(admission.admit(&send(749).describe()).is_ok());
+        assert_eq!(admission.admit(&send(2).describe()), Err(Busy));
     }
 }

@@ -51,6 +51,7 @@ pub use self::opening::OpenPartitionError;
 pub use self::options::{PartitionOptions, ResidentLimit};
 use self::quarantine::Damaged;
 use self::reads::Reads;
+use self::reply::Decided;
 pub use self::reply::{Answered, Rejection, Reply};
 use self::scrub::Scrubbing;
 pub use self::scrub::{DamagedBody, QuarantinedRun, ScrubJob, ScrubOutcome, ScrubReport};
@@ -116,6 +117,10 @@ pub struct Partition<T> {
     damaged: Damaged,
     /// Whether somebody still waits for an answer.
     is_awaited: fn(&T) -> bool,
+    /// Empty between two turns, and kept for its room.
+    decided: Vec<Decided<T>>,
+    /// How many bytes the last batch had: the next one is likely to have as many.
+    last_batch_bytes: usize,
     /// How the log has ended, if it has.
     ended: Option<LogEnd>,
     stopped: bool,

@@ -18,7 +18,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use kew_engine::{Class, Command, EntityName, Touches};
+use kew_engine::{Class, Command, Description, EntityName, Touches};
+use rustc_hash::FxHashMap;
 
 /// Where commands come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -140,8 +141,12 @@ pub struct Target(u64);
 impl Target {
     /// The one of a command.
     pub fn of(command: &Command) -> Self {
-        let description = command.describe();
-        let name: Option<&EntityName> = match description.touches {
+        Self::of_described(&command.describe())
+    }
+
+    /// The one of a command that was described.
+    pub(crate) fn of_described(description: &Description<'_>) -> Self {
+        let name: Option<&EntityName> = match &description.touches {
             Touches::Queue(name) | Touches::Transfer { from: name, .. } => Some(name),
             Touches::Queues(names) => names.first().copied(),
             Touches::Catalogue | Touches::Account(_) | Touches::Bodies => None,
@@ -183,7 +188,8 @@ pub struct Rotation<T> {
     excess: Excess,
     /// All lines, with at least one place each. A source has one place in all of them.
     lines: HashMap<Target, VecDeque<Place<T>>>,
-    of_source: HashMap<Source, VecDeque<(T, Command)>>,
+    /// Each command with its line. Nobody outside chooses the number of a source, so a cheap hash will do.
+    of_source: FxHashMap<Source, VecDeque<(T, Command, Target)>>,
     /// How many commands of the first line were taken of its share, and what they cost.
     taken: (u64, Cost),
     /// The source of the last one, if it still has the first place of that line.
@@ -191,7 +197,7 @@ pub struct Rotation<T> {
     count: usize,
     /// Empty lines and queues, kept for their room.
     spare_lines: Spare<Place<T>>,
-    spare: Spare<(T, Command)>,
+    spare: Spare<(T, Command, Target)>,
 }
 
 impl<T> Default for Rotation<T> {
@@ -209,7 +215,7 @@ impl<T> Rotation<T> {
             held: Vec::new(),
             excess: Excess::default(),
             lines: HashMap::new(),
-            of_source: HashMap::new(),
+            of_source: FxHashMap::default(),
             taken: (0, Cost::default()),
             served: None,
             count: 0,
@@ -220,17 +226,21 @@ impl<T> Rotation<T> {
 
     /// Adds a command behind the others of its source.
     pub fn push(&mut self, source: Source, ticket: T, command: Command) {
+        self.push_to(Target::of(&command), source, ticket, command);
+    }
+
+    /// Adds a command that waits in this line, once it is the first of its source.
+    pub(crate) fn push_to(&mut self, target: Target, source: Source, ticket: T, command: Command) {
         self.count += 1;
         if source == Source::ALONE {
-            self.line_up(Target::of(&command), Place::Alone(ticket, command));
+            self.line_up(target, Place::Alone(ticket, command));
             return;
         }
         match self.of_source.entry(source) {
-            Entry::Occupied(commands) => commands.into_mut().push_back((ticket, command)),
+            Entry::Occupied(commands) => commands.into_mut().push_back((ticket, command, target)),
             Entry::Vacant(place) => {
-                let target = Target::of(&command);
                 let commands = place.insert(self.spare.take());
-                commands.push_back((ticket, command));
+                commands.push_back((ticket, command, target));
                 self.line_up(target, Place::Source(source));
             }
         }
@@ -278,8 +288,8 @@ impl<T> Rotation<T> {
             Place::Source(source) => source,
         };
         let commands = self.of_source.get_mut(&source)?;
-        let taken = commands.pop_front()?;
-        match commands.front().map(|(_, command)| Target::of(command)) {
+        let (ticket, command, _) = commands.pop_front()?;
+        match commands.front().map(|(_, _, target)| *target) {
             Some(next) if next == target => {
                 line.push_front(Place::Source(source));
                 self.served = Some(source);
@@ -290,7 +300,7 @@ impl<T> Rotation<T> {
                 self.spare.keep(room);
             }
         }
-        Some(taken)
+        Some((ticket, command))
     }
 
     fn is_share_used_up(&self) -> bool {
@@ -341,7 +351,7 @@ impl<T> Waiting<T> for Rotation<T> {
             Place::Alone(_, command) => Some(command),
             Place::Source(source) => {
                 let commands = self.of_source.get_mut(source)?;
-                commands.front_mut().map(|(_, command)| command)
+                commands.front_mut().map(|(_, command, _)| command)
             }
         }
     }
@@ -399,30 +409,40 @@ impl<T> Waiting<T> for Rotation<T> {
     }
 }
 
-/// Empty queues that are kept for their room: a bounded number of them, with a bounded room each.
+/// Empty queues that are kept for their room: a bounded number of them, with a bounded room together.
 #[derive(Debug)]
-struct Spare<T>(Vec<VecDeque<T>>);
+struct Spare<T> {
+    queues: Vec<VecDeque<T>>,
+    /// How many places they have.
+    room: usize,
+}
 
 impl<T> Default for Spare<T> {
     fn default() -> Self {
-        Self(Vec::new())
+        Self {
+            queues: Vec::new(),
+            room: 0,
+        }
     }
 }
 
 impl<T> Spare<T> {
     const COUNT_MAX: usize = 64;
-    const ROOM_MAX: usize = 64;
+    const ROOM_MAX: usize = 64 * Self::COUNT_MAX;
 
     fn take(&mut self) -> VecDeque<T> {
-        self.0.pop().unwrap_or_default()
+        let queue = self.queues.pop().unwrap_or_default();
+        self.room -= queue.capacity();
+        queue
     }
 
-    fn keep(&mut self, room: Option<VecDeque<T>>) {
-        if let Some(room) = room
-            && self.0.len() < Self::COUNT_MAX
-            && room.capacity() <= Self::ROOM_MAX
+    fn keep(&mut self, queue: Option<VecDeque<T>>) {
+        if let Some(queue) = queue
+            && self.queues.len() < Self::COUNT_MAX
+            && self.room + queue.capacity() <= Self::ROOM_MAX
         {
-            self.0.push(room);
+            self.room += queue.capacity();
+            self.queues.push(queue);
         }
     }
 }

@@ -4,6 +4,7 @@
 //! nothing back that a client has seen.
 
 use std::collections::BTreeMap;
+use std::mem;
 
 use kew_log::LogPosition;
 
@@ -11,18 +12,26 @@ use kew_log::LogPosition;
 #[derive(Debug)]
 pub(crate) struct Waiters<A> {
     by_record: BTreeMap<LogPosition, Vec<A>>,
+    /// Empty, and kept for its room.
+    spare: Vec<A>,
 }
+
+/// For how many answers room is kept.
+const SPARE_MAX: usize = 1024;
 
 impl<A> Waiters<A> {
     pub(crate) fn new() -> Self {
         Self {
             by_record: BTreeMap::new(),
+            spare: Vec::new(),
         }
     }
 
     /// Keeps an answer until the record at this position is durable.
     pub(crate) fn wait(&mut self, record: LogPosition, answer: A) {
-        self.by_record.entry(record).or_default().push(answer);
+        let spare = &mut self.spare;
+        let answers = self.by_record.entry(record);
+        answers.or_insert_with(|| mem::take(spare)).push(answer);
     }
 
     /// Hands out the answers that may be shown once everything before `durable` is durable.
@@ -33,13 +42,16 @@ impl<A> Waiters<A> {
             }
             let mut answers = entry.remove();
             out.append(&mut answers);
+            if answers.capacity() <= SPARE_MAX {
+                self.spare = answers;
+            }
         }
     }
 
     /// Gives up every answer, because it is not known whether the log becomes durable up to them. Each comes with its
     /// record.
     pub(crate) fn abandon(&mut self) -> impl Iterator<Item = (LogPosition, A)> + use<A> {
-        let all = std::mem::take(&mut self.by_record).into_iter();
+        let all = mem::take(&mut self.by_record).into_iter();
         all.flat_map(|(record, answers)| answers.into_iter().map(move |answer| (record, answer)))
     }
 

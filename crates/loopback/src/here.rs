@@ -179,7 +179,7 @@ impl Loopback {
         if state.is_cut {
             return Err((asker, Rejection::NotOwner));
         }
-        let Ok(admitted) = state.admission.admit(&command) else {
+        let Ok(admitted) = state.admission.admit(&command.describe()) else {
             return Err((asker, Rejection::Busy));
         };
         state.last_number += 1;

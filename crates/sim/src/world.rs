@@ -330,7 +330,7 @@ impl World {
             given_up: false,
             done: false,
         };
-        match self.life.admission.admit(&command) {
+        match self.life.admission.admit(&command.describe()) {
             Ok(admitted) => {
                 asked.admitted = Some(admitted);
                 self.in_flight += 1;

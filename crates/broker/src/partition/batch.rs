@@ -1,6 +1,7 @@
 //! The batch of one turn, as the engine's journal.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 
 use bytes::Bytes;
 use kew_engine::{BodyLocation, BodyRead, Event, Incarnation, Journal, Timestamp};
@@ -31,10 +32,14 @@ pub(super) struct Batch {
     pub(super) effect_count: u64,
 }
 
+/// For how many bytes a batch has room at first.
+const ROOM_BYTES: RangeInclusive<usize> = 4096..=64 * 1024;
+
 impl Batch {
-    /// A batch for a position, with the time of its turn.
-    pub(super) fn at(position: LogPosition, now: Timestamp) -> Self {
-        let mut builder = BatchBuilder::at(position);
+    /// A batch for a position, with the time of its turn. It is likely to have so many bytes.
+    pub(super) fn at(position: LogPosition, now: Timestamp, likely_bytes: usize) -> Self {
+        let room_bytes = likely_bytes.clamp(*ROOM_BYTES.start(), *ROOM_BYTES.end());
+        let mut builder = BatchBuilder::with_capacity(position, room_bytes);
         builder.set_time_ms(now.as_ms());
         Self {
             builder,
@@ -147,7 +152,7 @@ mod tests {
         ];
         let event = Event::decode(&bytes.concat()).unwrap();
         assert_eq!(event.effect_count(), 1 + copies);
-        let mut batch = Batch::at(LogPosition::new(4096), Timestamp::from_ms(1000));
+        let mut batch = Batch::at(LogPosition::new(4096), Timestamp::from_ms(1000), 0);
         batch.record(&event);
         batch.growth_bytes
     }

@@ -1,9 +1,8 @@
 //! The last record with an event of each entity, for the answers that rest on them until it is durable.
 
-use std::collections::HashMap;
-
 use kew_engine::{Incarnation, Scope};
 use kew_log::LogPosition;
+use rustc_hash::FxHashMap;
 
 use super::batch::Batch;
 
@@ -13,7 +12,7 @@ const KEPT_MIN: usize = 64;
 /// The last record of each entity, of the catalogue, and of all: those that are durable may be missing.
 #[derive(Debug, Default)]
 pub(super) struct LastRecords {
-    of: HashMap<Incarnation, LogPosition>,
+    of: FxHashMap<Incarnation, LogPosition>,
     of_catalogue: Option<LogPosition>,
     of_all: Option<LogPosition>,
     /// How many entities there were when the durable ones were last forgotten.

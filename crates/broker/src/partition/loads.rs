@@ -192,6 +192,9 @@ impl Loads {
 
     /// Notes a command that was decided without due work: the entities that it names, and those whose work it left alone.
     pub(super) fn note_left_alone(&mut self, named: Vec<EntityName>, tries: &Tries) {
+        if tries.left_due_alone().is_empty() {
+            return;
+        }
         self.without_due_count += u64::from(!named.is_empty());
         self.without_due.extend(named);
         self.left_alone.extend(tries.left_due_alone());

@@ -164,6 +164,8 @@ impl<T> Partition<T> {
             loads: Loads::default(),
             damaged: Damaged::default(),
             is_awaited: |_| true,
+            decided: Vec::new(),
+            last_batch_bytes: 0,
             ended: None,
             stopped: false,
         };
@@ -232,7 +234,7 @@ impl<T> Partition<T> {
 
     fn initialize(&mut self, secret: [u8; 16], wall: Timestamp) -> Result<(), OpenPartitionError> {
         let reservation = self.reserve_at_once()?;
-        let mut batch = Batch::at(reservation.position, wall);
+        let mut batch = Batch::at(reservation.position, wall, 0);
         let mut journal = Writing {
             batch: &mut batch,
             log: &*self.log,

@@ -25,6 +25,9 @@ const COMMAND_STEPS_MIN: u64 = TURN_STEPS_MAX / 2;
 /// How many commands a turn decides at most. New commands wait for the turns before them.
 const TURN_COMMANDS_MAX: usize = 4096;
 
+/// For how many commands a turn leaves memory to the next one.
+const KEPT_COMMANDS_MAX: usize = 1024;
+
 /// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnEnd {
@@ -122,7 +125,7 @@ impl<T> Partition<T> {
         };
         let position = reservation.map_or_else(|| self.log.end(), |it| it.position);
         let room_bytes = reservation.map_or(0, |it| it.room_bytes);
-        let mut batch = Batch::at(position, now);
+        let mut batch = Batch::at(position, now, self.last_batch_bytes);
         self.quarantine(now, &mut batch, space);
         let is_more_due = self.carry_out_due(now, space, &mut batch, replies);
         let room_left = room_bytes.saturating_sub(batch.builder.len_bytes() as u64);
@@ -138,7 +141,7 @@ impl<T> Partition<T> {
                 .saturating_sub(due_steps)
                 .max(COMMAND_STEPS_MIN),
             may_hold: self.may_hold(space),
-            decided: Vec::new(),
+            decided: std::mem::take(&mut self.decided),
         };
         while deciding.takes_more() {
             match self.admit_next(&mut deciding, commands, replies) {
@@ -296,6 +299,7 @@ impl<T> Partition<T> {
             is_read,
             has_bodies,
         } = admitted;
+        let may_miss = self.state.may_miss(has_bodies);
         let mut journal = Writing {
             batch: &mut deciding.batch,
             log: &*self.log,
@@ -311,8 +315,9 @@ impl<T> Partition<T> {
             return;
         }
         let Candidate { command, tries, .. } = &mut candidate;
-        let missing = self.loads.prepare(&mut turn, command, tries);
-        if !missing.is_empty() {
+        // Most partitions have all of their records in memory.
+        let missing = may_miss.then(|| self.loads.prepare(&mut turn, command, tries));
+        if let Some(missing) = missing.filter(|missing| !missing.is_empty()) {
             let behind = self
                 .loads
                 .look_behind(&mut turn, &candidate.command, &missing);
@@ -368,7 +373,7 @@ impl<T> Partition<T> {
         let Deciding {
             now,
             mut batch,
-            decided,
+            mut decided,
             ..
         } = deciding;
         let pinned = std::mem::take(&mut batch.pinned);
@@ -378,9 +383,11 @@ impl<T> Partition<T> {
         let record = batch.position;
         self.append(reservation, batch);
         let durable = self.log.durable();
-        for decided in decided {
+        for decided in decided.drain(..) {
             self.answer(decided, &pinned, (record, durable), replies);
         }
+        decided.shrink_to(KEPT_COMMANDS_MAX);
+        self.decided = decided;
         self.prove_reads();
         is_any_written
     }
@@ -439,6 +446,7 @@ impl<T> Partition<T> {
         };
         if !batch.builder.is_empty() {
             self.note_appended(&batch.builder);
+            self.last_batch_bytes = batch.builder.len_bytes();
         }
         if let Err(error) = self.log.append(reservation, batch.builder) {
             // The state has moved on without the log. This is a bug, and no answer may leave the partition.

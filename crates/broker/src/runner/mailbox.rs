@@ -16,7 +16,7 @@ use crate::overview::SliceRequest;
 use crate::watch::Watchers;
 use crate::{
     Admission, AdmissionLimits, Admitted, Door, Ownership, Rejection, ScrubOutcome, ScrubReport,
-    Source,
+    Source, Target,
 };
 
 /// The recipient of a command's answer, and what the command counts for until then.
@@ -38,7 +38,7 @@ pub(crate) struct Shared {
 pub(super) struct Mailbox {
     pub(super) admission: Admission,
     /// The runner takes them out before each turn.
-    pub(super) commands: Vec<(Source, Ticket, Command)>,
+    pub(super) commands: Vec<Mail>,
     pub(super) outcomes: Vec<Returned>,
     /// The epoch with which the log is to be owned, once it is followed.
     pub(super) promotion: Option<Epoch>,
@@ -60,6 +60,16 @@ pub(super) struct Mailbox {
     pub(super) opening: Opening,
     /// With which this process has owned the log last, or does.
     pub(super) epoch: Epoch,
+}
+
+/// A command that was admitted.
+#[derive(Debug)]
+pub(super) struct Mail {
+    pub(super) source: Source,
+    /// Where it is to wait for a turn.
+    pub(super) target: Target,
+    pub(super) ticket: Ticket,
+    pub(super) command: Command,
 }
 
 /// A job of another thread that is done.
@@ -237,11 +247,18 @@ impl Shared {
             let rejection = self.rejection_at_intake(mailbox);
             return Err((asker, rejection));
         }
-        let Ok(admitted) = mailbox.admission.admit(&command) else {
+        let description = command.describe();
+        let Ok(admitted) = mailbox.admission.admit(&description) else {
             self.instruments.refused_busy.increment();
             return Err((asker, Rejection::Busy));
         };
-        mailbox.commands.push((source, (asker, admitted), command));
+        let target = Target::of_described(&description);
+        mailbox.commands.push(Mail {
+            source,
+            target,
+            ticket: (asker, admitted),
+            command,
+        });
         Ok(())
     }
 
@@ -298,7 +315,7 @@ impl Shared {
 
     /// From now on no commands are taken. Those that are there go to `mail`. Requests are dropped: who has made one learns
     /// that there is no answer.
-    pub(super) fn close_intake(&self, intake: Intake, mail: &mut Vec<(Source, Ticket, Command)>) {
+    pub(super) fn close_intake(&self, intake: Intake, mail: &mut Vec<Mail>) {
         let mut mailbox = lock(&self.mailbox);
         mailbox.intake = intake;
         if intake == Intake::NotOwner {

@@ -4,10 +4,9 @@ use std::mem;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-use kew_engine::Command;
 use kew_log::{BootTime, Epoch, Job, JobKind, JobOutcome, LogEnd};
 
-use super::mailbox::{Intake, Mailbox, ReportOf, Ticket};
+use super::mailbox::{Intake, Mail, Mailbox, ReportOf, Ticket};
 use super::scrubber::Scrubber;
 use super::space::ToldSpace;
 use super::workers::WorkerGone;
@@ -15,7 +14,7 @@ use super::{DAY, Runner, processor_time, read_clocks, spent};
 use crate::answers::HandOut;
 use crate::broker::lock;
 use crate::overview::slice_of;
-use crate::{Clock, Due, Failure, Partition, Reply, Rotation, Source, TurnEnd};
+use crate::{Clock, Due, Failure, Partition, Reply, Rotation, TurnEnd};
 
 /// How often receivers that wait show that their queue is in use. No queue deletes itself in less than five minutes.
 const USE_INTERVAL_MS: u64 = 60_000;
@@ -36,7 +35,7 @@ pub(super) struct Owner<'a> {
     /// Commands that are admitted and not yet decided.
     waiting: Rotation<Ticket>,
     /// Empty between two turns, and kept for its room.
-    mail: Vec<(Source, Ticket, Command)>,
+    mail: Vec<Mail>,
     replies: Vec<(Ticket, Reply)>,
     /// How long the partition took to complete background jobs. It counts towards the next turn.
     completing: Duration,
@@ -352,8 +351,14 @@ impl<'a> Owner<'a> {
 
     /// Puts new commands behind those of their sources.
     fn sort_mail(&mut self) {
-        for (source, ticket, command) in self.mail.drain(..) {
-            self.waiting.push(source, ticket, command);
+        for mail in self.mail.drain(..) {
+            let Mail {
+                source,
+                target,
+                ticket,
+                command,
+            } = mail;
+            self.waiting.push_to(target, source, ticket, command);
         }
     }
 

@@ -35,6 +35,11 @@ impl State {
         resident.cold_runs + resident.cold_blocks > 0
     }
 
+    /// Whether a command may miss something that is not in memory.
+    pub fn may_miss(&self, needs_bodies: bool) -> bool {
+        needs_bodies || self.may_be_cold()
+    }
+
     /// Whether a snapshot without pages would lose something: records that are on pages alone, or which messages were set
     /// aside.
     pub fn needs_pages(&self) -> bool {
