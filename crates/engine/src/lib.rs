@@ -64,9 +64,9 @@ pub use snapshot::{
 };
 pub use state::{Ahead, Evicted, FoundToWarm, Hand, Pass, State};
 pub use table::{
-    BodyEncoding, CountUnit, Group, GroupAhead, GroupRead, GroupToRead, LIVE_OVERHEAD_BYTES,
-    Leaving, MESSAGE_OVERHEAD_BYTES, MessageState, Missing, Placed, Pressure, Record, Resident,
-    RunId, RunLength, Side, Slots, Taken,
+    BodyEncoding, CountUnit, Group, GroupAhead, GroupRead, GroupToRead, KnownPages,
+    LIVE_OVERHEAD_BYTES, Leaving, MESSAGE_OVERHEAD_BYTES, MessageState, Missing, Placed, Pressure,
+    Record, Resident, RunId, RunLength, Side, Slots, Taken,
 };
 pub use turn::{DUE_BUDGET, Decision, Journal, Ticked, Tries, Turn};
 pub use vocabulary::{

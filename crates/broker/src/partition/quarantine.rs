@@ -90,6 +90,7 @@ impl<T> Partition<T> {
             if let Ok(Outcome::Quarantined(count)) = decision.result
                 && count > 0
             {
+                self.loads.warming.note_set_aside();
                 tracing::error!(
                     count,
                     "messages are set aside: both copies of their records are damaged"

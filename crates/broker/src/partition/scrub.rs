@@ -9,8 +9,9 @@
 //! snapshots until no start needs what is damaged. The same follows from damage of snapshots that a start has found, and
 //! from damage of pages that a load has found, also if there is no scrub.
 //!
-//! A page of which both copies are damaged, and whose messages are nowhere else, stays as it is: no snapshot can be written
-//! without it. So the report counts such pages, because a start that has to read one needs a repair.
+//! A page of which both copies are damaged, and whose messages are nowhere else, is named by the next snapshots, too. The
+//! report counts such pages, because a start that has to read one needs a repair, until their messages are set aside
+//! (`loads/warming.rs`) and what is left of their runs has another page.
 
 mod search;
 
@@ -51,8 +52,9 @@ pub struct ScrubReport {
     pub bodies: Vec<DamagedBody>,
     /// How many there are.
     pub bodies_count: u64,
-    /// Pages with records of messages that cannot be read, and that each snapshot needs: a start that has to read one fails
-    /// until a repair. Known once a snapshot was written after the damage was found.
+    /// Pages with records of messages that cannot be read, and that the newest snapshot names: a start that has to read one
+    /// fails. Known once a snapshot was written after the damage was found. With a limit for memory, most are gone a few
+    /// snapshots later.
     pub unreadable_pages: u64,
     /// Messages that are set aside because their records are lost, of the first thousand runs with some. Only if they were
     /// asked for ([`Partition::quarantined_runs`]).
@@ -392,7 +394,8 @@ impl<T> Partition<T> {
         }
     }
 
-    fn avoid_before(&mut self, position: LogPosition) {
+    /// No start is to need what lies before this position.
+    pub(super) fn avoid_before(&mut self, position: LogPosition) {
         self.scrub.avoided = self.scrub.avoided.max(Some(position));
     }
 

@@ -20,6 +20,7 @@ use crate::far;
 use crate::partition::Driver;
 use crate::passed_over::{create_named, damage, on_pages, pages_of_runs, snapshot, unlimited};
 use crate::resident::{ask_all, body, fill, limited, received, rest};
+use crate::scrub::scrub;
 use crate::support::{create, delete, queue, receive, send};
 use crate::warming::settle;
 
@@ -432,13 +433,9 @@ fn peek(from: u64, count: u32) -> Command {
 /// changed the run: only the damage makes it worth that.
 #[test]
 fn what_is_left_of_their_run_gets_another_page() {
-    let mut driver = Driver::with(FaultyStorage::new(), unlimited());
-    driver.ask(bus::create()).unwrap();
-    fill_orders(&mut driver, COUNT, None);
-    let storage = on_pages(driver, create_bus_queue("another"));
+    let storage = bus_with_damaged_group();
     let [newest, _] = pages_of_runs(&storage);
     let damaged = newest[1];
-    damage_last_group(&storage, damaged);
     // There is room for a run beside what is read.
     let mut driver = Driver::with(storage, limited(Some(5000)));
     driver.ask(peek(LOST.end - 100, 200)).unwrap();
@@ -465,6 +462,44 @@ fn what_is_left_of_their_run_gets_another_page() {
         driver = Driver::with(storage, unlimited());
         assert_eq!(counts(&driver), (COUNT, lost));
     }
+}
+
+/// Nobody has to ask for them: once the scrub has met the damage, a snapshot finds that both copies are damaged, and then the
+/// page is read.
+#[test]
+fn a_scrub_sets_them_aside() {
+    for (storage, lost) in [(damaged(), LOST_COUNT), (bus_with_damaged_group(), 128)] {
+        let [pages, _] = pages_of_runs(&storage);
+        let damaged = pages[1].number;
+        let options = PartitionOptions {
+            scrub_bytes_per_second: 1,
+            ..limited(Some(5000))
+        };
+        let mut driver = Driver::with(storage, options);
+        assert_eq!(driver.partition.quarantined_count(), 0);
+        let whole = driver.partition.state().counts().1;
+        scrub(&mut driver);
+        settle(&mut driver);
+        assert_eq!(counts(&driver), (whole, lost));
+        assert_eq!(driver.partition.scrub_report().unreadable_pages, 0);
+        for named in pages_of_runs(&driver.storage) {
+            assert!(named.iter().all(|page| page.number != damaged), "{named:?}");
+        }
+        let again = Driver::with(driver.storage.kill(), limited(Some(5000)));
+        assert_eq!(counts(&again), (whole, lost));
+        assert_same(&again, &driver);
+    }
+}
+
+/// A queue of Service Bus, of which both copies of the last group of the second run's page are damaged.
+fn bus_with_damaged_group() -> FaultyStorage {
+    let mut driver = Driver::with(FaultyStorage::new(), unlimited());
+    driver.ask(bus::create()).unwrap();
+    fill_orders(&mut driver, COUNT, None);
+    let storage = on_pages(driver, create_bus_queue("another"));
+    let [newest, _] = pages_of_runs(&storage);
+    damage_last_group(&storage, newest[1]);
+    storage
 }
 
 fn tiny(records_max: Option<u64>) -> PartitionOptions {

@@ -3,8 +3,8 @@
 use super::{Backlog, Profile, Queue, Queues};
 use crate::catalogue::Catalogue;
 use crate::table::{
-    Group, GroupRead, GroupToRead, Leaving, Live, Looked, Looking, Missing, Pressure, RunId, Seen,
-    Slots, Swept, Taken,
+    Group, GroupRead, GroupToRead, KnownPages, Leaving, Live, Looked, Looking, Missing, Pressure,
+    RunId, Seen, Slots, Swept, Taken,
 };
 use crate::vocabulary::{Incarnation, PageNumber, Place, SequenceNumber, Timestamp};
 
@@ -165,13 +165,13 @@ impl<Q: Queue> Queues<Q> {
         entity: Incarnation,
         looking: Looking,
         steps: &mut u32,
-        size_of: impl Fn(PageNumber) -> Option<u64>,
+        known: &dyn KnownPages,
         live: &mut Live,
     ) -> Looked {
         let Some(queue) = self.get(&entity) else {
             return Looked::default();
         };
-        let looked = queue.backlog().table().look(looking, steps, size_of);
+        let looked = queue.backlog().table().look(looking, steps, known);
         for run in &looked.to_change {
             self.leave_page((entity, *run), looking.pressure, live);
         }

@@ -2,17 +2,20 @@
 
 use super::State;
 use super::hand::{ENTITY_STEPS, Hand};
-use crate::table::{Looking, Missing, Pressure, Resident, RunId, block_of_run};
+use crate::table::{KnownPages, Looking, Missing, Pressure, Resident, RunId, block_of_run};
 use crate::vocabulary::PageNumber;
 
 /// What a piece of the hand's way has found.
 #[derive(Debug, Default)]
 pub struct FoundToWarm {
     /// Cold runs that are to be read back, so that they can leave their pages, and how much it is worth: the changes that
-    /// lie beside the page of each, and a KiB that could leave its page counts like one of these.
+    /// lie beside the page of each, and a KiB that could leave its page counts like one of these. The most if the page
+    /// cannot be read.
     pub runs: Vec<(u64, RunId)>,
     /// How many runs in memory have left their pages, or get one.
     pub changed: u64,
+    /// Whether a page that one of these has left cannot be read.
+    pub has_left_unreadable: bool,
     /// What lies in memory and in directories, and not on pages of runs.
     pub beside: Resident,
     /// Whether the hand has come round.
@@ -21,8 +24,7 @@ pub struct FoundToWarm {
 
 impl State {
     /// Looks for pages of runs that are worth writing again, from where the hand is, in so many steps of 20 ns, or until it
-    /// has come round. Runs of which all is in memory leave such a page at once. `size_of` gives the size of a page in
-    /// bytes, if it is known.
+    /// has come round. Runs of which all is in memory leave such a page at once.
     ///
     /// No snapshot may be under way.
     pub fn find_to_warm(
@@ -30,7 +32,7 @@ impl State {
         hand: &mut Hand,
         pressure: Pressure,
         steps: u32,
-        size_of: impl Fn(PageNumber) -> Option<u64>,
+        known: &dyn KnownPages,
     ) -> FoundToWarm {
         let mut left = steps.max(ENTITY_STEPS + 1);
         let mut found = FoundToWarm::default();
@@ -48,13 +50,14 @@ impl State {
                 from: hand.run,
             };
             let looked = match self.storage.contains_key(&entity) {
-                true => (self.storage).look(entity, looking, &mut left, &size_of, live),
-                false => (self.bus).look(entity, looking, &mut left, &size_of, live),
+                true => (self.storage).look(entity, looking, &mut left, known, live),
+                false => (self.bus).look(entity, looking, &mut left, known, live),
             };
             let to_warm = looked.to_warm.iter();
             let runs = to_warm.map(|(worth, run)| (*worth, (entity, *run)));
             found.runs.extend(runs);
             found.changed += looked.to_change.len() as u64;
+            found.has_left_unreadable |= looked.leaves_unreadable;
             found.beside.add(looked.beside);
             hand.go_on(looked.next);
         }

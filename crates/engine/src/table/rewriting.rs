@@ -31,6 +31,15 @@ pub enum Pressure {
     High,
 }
 
+/// What the log knows of pages.
+pub trait KnownPages {
+    /// The size of a page, if that is known.
+    fn size_bytes(&self, page: PageNumber) -> Option<u64>;
+
+    /// Whether a snapshot has found that no copy of a page can be read.
+    fn is_unreadable(&self, page: PageNumber) -> bool;
+}
+
 /// How runs are looked at.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Looking {
@@ -46,6 +55,8 @@ pub(crate) struct Looked {
     pub(crate) to_warm: Vec<(u64, u64)>,
     /// Runs in memory that are to leave their pages, or to get one.
     pub(crate) to_change: Vec<u64>,
+    /// Whether a page that one of these leaves cannot be read.
+    pub(crate) leaves_unreadable: bool,
     /// What lies in directories and not on pages of runs.
     pub(crate) beside: Resident,
     /// Where to continue. `None` after the last run.
@@ -56,10 +67,13 @@ pub(crate) struct Looked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Worth {
     Nothing,
-    /// All of its records are needed in memory first. So much lies beside its page, or could leave it.
+    /// All of its records are needed in memory first. So much lies beside its page, or could leave it. The most if the page
+    /// cannot be read: then what is lost of it can be set aside, and the rest leaves it.
     Warming(u64),
     /// It can leave its page, or get one, as it is.
     Change,
+    /// The same, and its page cannot be read.
+    LeaveUnreadable,
 }
 
 impl Run {
@@ -82,7 +96,7 @@ impl Run {
     /// however much each of its messages takes.
     ///
     /// Returns how many bytes it has too many.
-    fn excess_bytes(&self, size_of: impl Fn(PageNumber) -> Option<u64>, page: PageNumber) -> u64 {
+    fn excess_bytes(&self, known: &dyn KnownPages, page: PageNumber) -> u64 {
         let page_of = match self.page_of {
             // Not known: it was full.
             0 => self.length.as_u64(),
@@ -92,7 +106,8 @@ impl Run {
             return 0;
         }
         let most = PAGE_SIZE_BYTES_MIN + MESSAGE_SIZE_BYTES * self.live_count;
-        size_of(page).map_or(0, |bytes| bytes.saturating_sub(most))
+        let size_bytes = known.size_bytes(page);
+        size_bytes.map_or(0, |bytes| bytes.saturating_sub(most))
     }
 
     /// How many changes may lie beside its page.
@@ -108,7 +123,7 @@ impl Run {
         self.live_count > self.length.changes_under_pressure_max() as u64
     }
 
-    fn worth(&self, pressure: Pressure, size_of: impl Fn(PageNumber) -> Option<u64>) -> Worth {
+    fn worth(&self, pressure: Pressure, known: &dyn KnownPages) -> Worth {
         let Some((page, changed)) = self.paged.page() else {
             let is_wanted = pressure == Pressure::High && self.has_enough_for_page();
             return match is_wanted && self.records_at() == RecordsAt::Directory {
@@ -117,19 +132,24 @@ impl Run {
             };
         };
         let beside = changed.and(&self.live).count();
-        let excess_bytes = self.excess_bytes(size_of, page);
+        let excess_bytes = self.excess_bytes(known, page);
+        let is_unreadable = known.is_unreadable(page);
         // It has got its page under pressure.
         let needs_none = self.wants_page && !self.has_enough_for_page();
         // Its page is damaged, and was not written again since that was found.
-        let is_damaged = self.quarantined.is_some() && self.page_of == 0;
+        let is_damaged = self.quarantined.is_some() && self.page_of == 0 || is_unreadable;
         let is_worth = beside > self.beside_max(pressure) || excess_bytes > 0;
         match is_worth || needs_none || is_damaged {
             false => Worth::Nothing,
             true if self.is_cold() && !self.is_whole_again() => {
-                Worth::Warming(beside as u64 + excess_bytes / BYTES_PER_CHANGE)
+                Worth::Warming(match is_unreadable {
+                    true => u64::MAX,
+                    false => beside as u64 + excess_bytes / BYTES_PER_CHANGE,
+                })
             }
             // The next snapshot writes another page in any case.
             true if !self.can_be_cold() => Worth::Nothing,
+            true if is_unreadable => Worth::LeaveUnreadable,
             true => Worth::Change,
         }
     }
@@ -170,12 +190,7 @@ impl Run {
 
 impl Table {
     /// Looks at runs: which of them are worth writing again, and what lies beside their pages.
-    pub(crate) fn look(
-        &self,
-        looking: Looking,
-        steps: &mut u32,
-        size_of: impl Fn(PageNumber) -> Option<u64>,
-    ) -> Looked {
+    pub(crate) fn look(&self, looking: Looking, steps: &mut u32, known: &dyn KnownPages) -> Looked {
         let mut looked = Looked::default();
         for (index, run) in self.runs.range(looking.from..=u64::MAX) {
             if *steps == 0 {
@@ -185,10 +200,14 @@ impl Table {
             let has_page = run.paged.page().is_some();
             *steps = steps.saturating_sub(if has_page { PAGE_STEPS } else { 1 });
             looked.beside.add(run.beside());
-            match run.worth(looking.pressure, &size_of) {
+            match run.worth(looking.pressure, known) {
                 Worth::Nothing => continue,
                 Worth::Warming(worth) => looked.to_warm.push((worth, index)),
                 Worth::Change => looked.to_change.push(index),
+                Worth::LeaveUnreadable => {
+                    looked.to_change.push(index);
+                    looked.leaves_unreadable = true;
+                }
             }
             *steps = steps.saturating_sub(CHANGE_STEPS);
         }

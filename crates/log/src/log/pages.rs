@@ -33,6 +33,11 @@ impl SegmentLog {
         self.pages.unreadable_count()
     }
 
+    /// Whether a page is one of these.
+    pub fn is_unreadable(&self, number: PageNumber) -> bool {
+        self.pages.is_unreadable(number)
+    }
+
     /// Ends a read of pages. The next snapshots have such pages elsewhere of which a copy is damaged.
     pub fn end_read(&mut self, read: PagesRead) {
         self.pages.end_read(read);

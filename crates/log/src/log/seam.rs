@@ -158,6 +158,10 @@ impl LogFiles for SegmentLog {
         self.unreadable_pages()
     }
 
+    fn is_unreadable(&self, number: PageNumber) -> bool {
+        self.is_unreadable(number)
+    }
+
     fn space(&self) -> LogSpace {
         self.space()
     }

@@ -115,6 +115,11 @@ impl PageStore {
         self.unreadable.len()
     }
 
+    /// Whether a page is one of these.
+    pub fn is_unreadable(&self, number: PageNumber) -> bool {
+        self.unreadable.contains(&number)
+    }
+
     /// The size of all page files.
     pub fn size_bytes(&self) -> u64 {
         self.files.size_bytes()

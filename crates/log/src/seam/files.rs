@@ -1,8 +1,8 @@
 //! The files of a log, for backups, scrubs, counts and tools.
 
 use crate::{
-    BackupPlan, BeginBackupError, Body, BodyLocation, LogPosition, LogSpace, PinId, Scrub,
-    ScrubCursor, SegmentSpan,
+    BackupPlan, BeginBackupError, Body, BodyLocation, LogPosition, LogSpace, PageNumber, PinId,
+    Scrub, ScrubCursor, SegmentSpan,
 };
 
 /// The files of a log.
@@ -35,6 +35,9 @@ pub trait LogFiles {
 
     /// How many pages the newest snapshot names although all of their copies are damaged.
     fn unreadable_pages(&self) -> usize;
+
+    /// Whether a page is one of these.
+    fn is_unreadable(&self, number: PageNumber) -> bool;
 
     /// Counts of the log, for metrics.
     fn space(&self) -> LogSpace;

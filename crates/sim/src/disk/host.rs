@@ -32,6 +32,13 @@ pub(super) struct Host {
     recovery: Recovery,
     points: Vec<Point>,
     damage: Damage,
+    first_aside: Option<FirstAside>,
+}
+
+/// The disk once the first messages were set aside durably, and these. No snapshot has them yet.
+pub(super) struct FirstAside {
+    pub(super) disk: FaultyStorage,
+    pub(super) runs: Vec<QuarantinedRun>,
 }
 
 /// Whether the disk may have changed stored bytes.
@@ -106,6 +113,7 @@ impl Host {
                 recovery,
                 points: Vec::new(),
                 damage: Damage::Forbidden,
+                first_aside: None,
             }),
             Err(error) => Err(Box::new(NotOpened { error, clients })),
         }
@@ -310,7 +318,23 @@ impl Host {
         let mut replies = Vec::new();
         // The fault suites check whether it has stopped.
         let _ = self.partition.complete(outcome, &mut replies);
+        self.keep_first_aside();
         self.take_in(replies)
+    }
+
+    fn keep_first_aside(&mut self) {
+        let is_any = self.partition.quarantined_count() > 0;
+        if is_any && self.first_aside.is_none() && !self.partition.has_undurable() {
+            self.first_aside = Some(FirstAside {
+                disk: self.tape.disk().kill(),
+                runs: self.partition.quarantined_runs(),
+            });
+        }
+    }
+
+    /// Takes the disk with the first messages that were set aside.
+    pub(super) fn take_first_aside(&mut self) -> Option<FirstAside> {
+        self.first_aside.take()
     }
 
     fn take_in(&mut self, replies: Vec<(u64, Reply)>) -> Result<(), Violation> {

@@ -1,18 +1,25 @@
 //! Reads runs back whose pages are worth writing again, so that the next snapshot writes what is left of them.
 //!
-//! After each snapshot a hand goes round over the runs and finds them: much of their page is gone, or much has changed
-//! beside it. Such a run is read while no command waits for a read. Then it leaves its page, a snapshot becomes due, and
-//! the run can leave memory again, with what lay beside its page. Only few runs are read at a time, and no more than fit
-//! below the limit: a little more under pressure, because what lies beside pages could fill the memory up to the limit.
-//! Those with the most beside their pages come first. What cannot be read stays where it is, and is not tried again.
+//! After each snapshot, and after messages were set aside, a hand goes round over the runs and finds them: much of their
+//! page is gone, or much has changed beside it. Such a run is read while no command waits for a read. Then it leaves its
+//! page, a snapshot becomes due, and the run can leave memory again, with what lay beside its page. Only few runs are read
+//! at a time, and no more than fit below the limit: a little more under pressure, because what lies beside pages could fill
+//! the memory up to the limit. Those with the most beside their pages come first. What cannot be read stays where it is,
+//! and is not tried again.
+//!
+//! A page that cannot be read, as a snapshot has found, comes before all others. What is lost of it is set aside before
+//! anybody asks for it, and another round follows. Then what is left of the run leaves the page, and two snapshots are
+//! written at once: no start needs the page any more.
 //!
 //! Without a limit nothing of this happens, nor while the disk is full.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use kew_engine::{Group, Hand, Missing, PageNumber, Pressure, Resident, RunId, Slots, Taken};
-use kew_log::{BootTime, Job};
+use kew_engine::{
+    Group, Hand, KnownPages, Missing, PageNumber, Pressure, Resident, RunId, Slots, Taken,
+};
+use kew_log::{BootTime, Job, LogPosition, OwnedLog};
 
 use super::ahead::PAGES_AT_ONCE;
 use super::{JOBS_MAX, Loaded, Partition, Read, Reply, page_to_log, read_groups};
@@ -54,6 +61,10 @@ pub(in crate::partition) struct Warming {
     hand: Hand,
     /// The hand is on its way round.
     is_looking: bool,
+    /// Another round comes after this one.
+    looks_again: bool,
+    /// A run has left a page that cannot be read: no start is to need that any more.
+    has_left_unreadable: bool,
     looks_at: BootTime,
     pressure: Pressure,
     /// What lies beside pages, as far as this round has come.
@@ -113,8 +124,18 @@ impl Warming {
     fn begin_round(&mut self) {
         self.hand = Hand::default();
         self.is_looking = true;
+        self.looks_again = false;
         self.beside = Resident::default();
         self.found.clear();
+    }
+
+    /// Begins a round, or another one after this one: some messages were set aside, so what is left of their runs can leave
+    /// its page.
+    pub(in crate::partition) fn note_set_aside(&mut self) {
+        match self.is_looking {
+            true => self.looks_again = true,
+            false => self.begin_round(),
+        }
     }
 
     /// Ends a round. If what lies beside pages takes more than a quarter of the limit only now, the next round looks for
@@ -126,7 +147,8 @@ impl Warming {
             false => Pressure::Low,
         };
         self.is_looking = false;
-        if (before, self.pressure) == (Pressure::Low, Pressure::High) {
+        let is_high_now = (before, self.pressure) == (Pressure::Low, Pressure::High);
+        if is_high_now || self.looks_again {
             self.begin_round();
         }
     }
@@ -195,6 +217,25 @@ impl Warming {
     fn has_ended(&self) -> bool {
         !self.is_looking && self.runs.is_empty()
     }
+
+    /// Whether snapshots are to be written because of pages that cannot be read.
+    fn is_to_avoid_unreadable(&self) -> bool {
+        self.has_left_unreadable && self.has_ended()
+    }
+}
+
+/// What a log knows of pages.
+struct PagesOfLog<'a>(&'a dyn OwnedLog);
+
+impl KnownPages for PagesOfLog<'_> {
+    fn size_bytes(&self, page: PageNumber) -> Option<u64> {
+        self.0.page_size_bytes(page_to_log(page))
+    }
+
+    fn is_unreadable(&self, page: PageNumber) -> bool {
+        let files = self.0.files();
+        files.is_some_and(|files| files.is_unreadable(page_to_log(page)))
+    }
 }
 
 /// What it does in a turn.
@@ -216,6 +257,19 @@ impl<T> Partition<T> {
         self.look_for_pages(limit_bytes);
         self.begin_to_warm(limit_bytes);
         self.write_pages();
+        self.avoid_unreadable();
+    }
+
+    /// Lets two snapshots be written at once that do not name the pages which could not be read, and which runs have left.
+    fn avoid_unreadable(&mut self) {
+        if !self.loads.warming.is_to_avoid_unreadable() {
+            return;
+        }
+        self.loads.warming.has_left_unreadable = false;
+        let last = self.log.snapshots().last;
+        let behind = last.map_or(0, |last| last.as_u64() + 1);
+        self.avoid_before(LogPosition::new(behind));
+        self.avoid_damage();
     }
 
     /// Whether a hand goes round that looks for pages which are worth writing again.
@@ -231,6 +285,9 @@ impl<T> Partition<T> {
         for run in read {
             match self.state.can_leave_page(run) {
                 Some(true) => {
+                    let page = self.state.page_of(run);
+                    let known = PagesOfLog(&*self.log);
+                    warming.has_left_unreadable |= page.is_some_and(|it| known.is_unreadable(it));
                     let warm = warming.runs.remove(&run);
                     warming.waiting_records += warm.map_or(0, |warm| warm.records);
                     self.state.leave_page(run, warming.pressure);
@@ -271,13 +328,13 @@ impl<T> Partition<T> {
             return;
         }
         let steps = if hurries { HURRIED_STEPS } else { STEPS };
-        let log = &self.log;
-        let size_of = |page| log.page_size_bytes(page_to_log(page));
-        let found = (self.state).find_to_warm(&mut warming.hand, warming.pressure, steps, size_of);
+        let known = PagesOfLog(&*self.log);
+        let found = (self.state).find_to_warm(&mut warming.hand, warming.pressure, steps, &known);
         warming.add_found(found.runs);
         warming.beside.add(found.beside);
         warming.looks_at = now.plus_ms(LOOK_INTERVAL_MS);
         warming.has_changed |= found.changed > 0;
+        warming.has_left_unreadable |= found.has_left_unreadable;
         if found.is_round {
             warming.end_round(limit_bytes);
             // It may have waited for this.
@@ -374,7 +431,8 @@ impl<T> Partition<T> {
         }
         let (now, warming) = (self.now.boot, &self.loads.warming);
         let is_any_read = warming.runs.values().any(Warm::is_read);
-        if is_any_read || self.next_to_warm(limit_bytes).is_some() {
+        let is_any_to_do = is_any_read || warming.is_to_avoid_unreadable();
+        if is_any_to_do || self.next_to_warm(limit_bytes).is_some() {
             return Some(now);
         }
         if warming.is_looking {
@@ -443,16 +501,12 @@ impl<T> Partition<T> {
         self.loads.wants.put_back(group, slots);
         let taken = match read {
             Read::Group(read) => self.state.take_read(read),
-            // The next round finds the run again, without what is set aside of it.
-            Read::Damaged(page) if self.state.can_quarantine(group, page, slots) => {
-                self.damaged.note(group, page);
-                Taken::Replaced
-            }
+            Read::Damaged(page) => self.note_damaged((group, slots), page),
             Read::NotNow => {
                 self.retry_reading();
                 Taken::Replaced
             }
-            Read::Damaged(_) | Read::BadSectors | Read::Failed(_) => Taken::Damaged,
+            Read::BadSectors | Read::Failed(_) => Taken::Damaged,
         };
         let run = group.run();
         match taken {
@@ -462,6 +516,19 @@ impl<T> Partition<T> {
                 let page = self.state.page_of(run);
                 self.loads.warming.note_unreadable(run, page);
             }
+        }
+    }
+
+    /// Messages of a group of which nothing can be read are set aside with the next turn, as far as they can be.
+    fn note_damaged(&mut self, (group, slots): (Group, Slots), page: PageNumber) -> Taken {
+        if self.state.page_of(group.run()) != Some(page) {
+            return Taken::Replaced;
+        }
+        self.damaged.note(group, page);
+        match self.state.can_quarantine(group, page, slots) {
+            // The next round finds the run again, without them.
+            true => Taken::Replaced,
+            false => Taken::Damaged,
         }
     }
 

@@ -213,9 +213,15 @@ fn sessions_go_on(lost: &Range<u64>) {
         let drained = drain_from(&mut driver, &bus::orders(), Some(lock));
         assert_eq!(drained, expected(nth, lost, &DEFERRED), "{session}");
         if locks.is_empty() {
-            // The event means the same over records that are there.
+            // Once nothing of a page is needed, two snapshots without it are written at once.
             let healed = driver.storage.kill();
-            damage_again(&healed, damaged, is_whole);
+            let named = pages_of_runs(&healed).concat();
+            let is_named = named.iter().any(|page| page.number == damaged.number);
+            assert_eq!(is_named, !is_whole);
+            if is_named {
+                // The event means the same over records that are there.
+                damage_again(&healed, damaged, is_whole);
+            }
             assert_same(&Driver::with(healed, unlimited()), &driver);
         }
         locks.push(lock);

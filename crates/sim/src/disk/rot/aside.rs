@@ -9,7 +9,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
 
-use kew_broker::OpenPartitionError;
+use kew_broker::{OpenPartitionError, QuarantinedRun};
 use kew_engine::storage::StorageCommand;
 use kew_engine::{Command, PageNumber, Token};
 use kew_log::{FaultyStorage, LogPosition, OpenError, TablePage, read_table};
@@ -17,7 +17,7 @@ use kew_log::{FaultyStorage, LogPosition, OpenError, TablePage, read_table};
 use super::Closed;
 use crate::checker::Violation;
 use crate::disk::failure::{Failure, guard};
-use crate::disk::host::{Host, SET_ASIDE};
+use crate::disk::host::{FirstAside, Host, SET_ASIDE};
 use crate::disk::setting::{Setting, violation};
 use crate::disk::step::{Step, queue_name};
 use crate::disk::tape::Tape;
@@ -221,6 +221,7 @@ impl Trial<'_> {
     fn serve(&self, host: &mut Host) -> Result<u64, Violation> {
         host.drain()?;
         host.use_once()?;
+        self.check_first(host)?;
         let partition = host.partition();
         partition.state().check_live_bytes();
         partition.check_cold_pages();
@@ -229,6 +230,18 @@ impl Trial<'_> {
             return Err(not_kept(format!("{other:?} is on no damaged page")));
         }
         host.check_set_aside()
+    }
+
+    /// A process that began right after messages were set aside would know the same of them.
+    fn check_first(&self, host: &mut Host) -> Result<(), Violation> {
+        let Some(FirstAside { disk, runs }) = host.take_first_aside() else {
+            return Ok(());
+        };
+        let (setting, clients) = (self.closed.setting, host.known()?);
+        match Host::open(Tape::new(disk), setting, clients, host.now(), 1) {
+            Ok(next) => compare(&runs, &next.partition().quarantined_runs()),
+            Err(not) => check_refusal(&not.error),
+        }
     }
 
     /// The next process knows the same of them.
@@ -248,11 +261,16 @@ impl Trial<'_> {
         };
         let mut host = host.map_err(|not| violation("with messages set aside", &not.error))?;
         host.allow_damage();
-        let after = host.partition().quarantined_runs();
-        match before == after {
-            true => Ok(host),
-            false => Err(not_kept(format!("{after:?} after a start, not {before:?}"))),
-        }
+        compare(&before, &host.partition().quarantined_runs())?;
+        Ok(host)
+    }
+}
+
+/// What is set aside stays so.
+fn compare(before: &[QuarantinedRun], after: &[QuarantinedRun]) -> Result<(), Violation> {
+    match before == after {
+        true => Ok(()),
+        false => Err(not_kept(format!("{after:?} after a start, not {before:?}"))),
     }
 }
 

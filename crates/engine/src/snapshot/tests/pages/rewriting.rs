@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::state::{FoundToWarm, Hand};
-use crate::table::{Pressure, Resident};
+use crate::table::{KnownPages, Pressure, Resident};
 
 /// Five runs with pages, none of them in memory.
 fn five_cold_runs() -> Queue {
@@ -15,20 +15,50 @@ fn five_cold_runs() -> Queue {
     queue
 }
 
+/// What a log says of pages.
+struct Said {
+    sizes: BTreeMap<PageNumber, u64>,
+    /// If all pages are to be as large.
+    size_bytes: Option<u64>,
+    unreadable: Option<PageNumber>,
+}
+
+impl KnownPages for Said {
+    fn size_bytes(&self, page: PageNumber) -> Option<u64> {
+        self.size_bytes.or_else(|| self.sizes.get(&page).copied())
+    }
+
+    fn is_unreadable(&self, page: PageNumber) -> bool {
+        self.unreadable == Some(page)
+    }
+}
+
 impl Queue {
     /// The hand goes round once, in small pieces.
     fn find(&mut self, pressure: Pressure, size_bytes: Option<u64>) -> FoundToWarm {
+        self.find_beside(pressure, size_bytes, None)
+    }
+
+    /// The same while a page cannot be read.
+    fn find_beside(
+        &mut self,
+        pressure: Pressure,
+        size_bytes: Option<u64>,
+        unreadable: Option<PageNumber>,
+    ) -> FoundToWarm {
         let pages = self.store.pages.iter();
         let size_of = |page: &PageBytes| page.groups.iter().map(|it| it.len() as u64).sum();
-        let sizes: BTreeMap<PageNumber, u64> =
-            pages.map(|(page, bytes)| (*page, size_of(bytes))).collect();
+        let said = Said {
+            sizes: pages.map(|(page, bytes)| (*page, size_of(bytes))).collect(),
+            size_bytes,
+            unreadable,
+        };
         let (mut hand, mut all) = (Hand::default(), FoundToWarm::default());
         while !all.is_round {
-            let found = self.state.find_to_warm(&mut hand, pressure, 1, |page| {
-                size_bytes.or_else(|| sizes.get(&page).copied())
-            });
+            let found = self.state.find_to_warm(&mut hand, pressure, 1, &said);
             all.runs.extend(found.runs);
             all.changed += found.changed;
+            all.has_left_unreadable |= found.has_left_unreadable;
             all.beside.add(found.beside);
             all.is_round = found.is_round;
         }
@@ -112,6 +142,32 @@ fn what_lies_beside_a_page_gets_another_one() {
         assert_eq!(queue.resident(), (left, 5));
         check_settled(queue, pressure);
     }
+}
+
+/// Nothing else makes the run worth it. With all of its records in memory, it leaves the page at once.
+#[test]
+fn a_page_that_cannot_be_read_comes_first() {
+    let mut queue = five_cold_runs();
+    let leased = 2900..3000;
+    queue.read(leased.clone());
+    queue.lease(leased);
+    queue.snapshot();
+    let all = queue.find(Pressure::Low, None).runs;
+    let [(100, third)] = all[..] else {
+        panic!("{all:?}");
+    };
+    let second = (third.0, 1);
+    let page = queue.state.page_of(second);
+    let found = queue.find_beside(Pressure::Low, None, page);
+    assert!(!found.has_left_unreadable);
+    let mut runs = found.runs;
+    runs.sort_unstable();
+    assert_eq!(runs, [(100, third), (u64::MAX, second)]);
+    queue.read(1024..2048);
+    let found = queue.find_beside(Pressure::Low, None, page);
+    assert_eq!(found.runs, [(100, third)]);
+    assert_eq!((found.changed, found.has_left_unreadable), (1, true));
+    assert_eq!(queue.state.page_of(second), None);
 }
 
 /// A start has passed over all pages, and the replay has leased a hundred messages of the third run.
