@@ -46,7 +46,7 @@ impl Turn<'_> {
     /// also if something is missing: it follows from time, and not from the command.
     pub fn prepare(&mut self, command: &Command, tries: &mut Tries) -> Missing {
         let description = command.describe();
-        let may_miss = self.state.may_be_cold() || description.needs_bodies;
+        let may_miss = self.state.may_miss(description.needs_bodies);
         if !may_miss || description.refusal.is_some() {
             return Missing::default();
         }
@@ -60,10 +60,17 @@ impl Turn<'_> {
 
     /// What a command is going to miss that waits for others. Carries out nothing.
     pub fn look_ahead(&mut self, command: &Command) -> Missing {
-        if let Command::Bus(command) = command {
-            bus::Turn::on(self).look_ahead(command)
-        } else {
-            self.collect(command, &mut Tries::default())
+        match command {
+            Command::Bus(command) => bus::Turn::on(self).look_ahead(command),
+            Command::Storage(_)
+            | Command::MoveBodies { .. }
+            | Command::Quarantine { .. }
+            | Command::Initialize { .. }
+            | Command::SetServiceProperties { .. }
+            | Command::ReadServiceProperties { .. }
+            | Command::PutAccount { .. }
+            | Command::RemoveAccount { .. }
+            | Command::ListAccounts => self.collect(command, &mut Tries::default()),
         }
     }
 

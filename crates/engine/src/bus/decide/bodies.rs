@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use super::super::message::Message;
 use super::super::{BusCommand, BusQueue, ReceiveMode};
 use super::Turn;
+use crate::catalogue::description::Receives;
 use crate::table::Missing;
 use crate::vocabulary::{BodyLocation, BodyRead, EntityName, Incarnation, SequenceNumber};
 
@@ -234,14 +235,15 @@ impl Turn<'_> {
     /// command was prepared.
     pub(crate) fn bodies_behind(&self, command: &BusCommand, size_bytes_max: u64) -> Behind {
         let mut behind = Behind::default();
-        let BusCommand::Receive { queue, session, .. } = command else {
-            return behind;
+        let (queue, session) = match command.describe().receives {
+            Some(Receives::Messages { queue, session }) => (queue, session),
+            Some(Receives::Session { .. }) | None => return behind,
         };
         let queue = self.catalogue().find(queue);
         let Some(queue) = queue.filter(|queue| self.queues().contains_key(queue)) else {
             return behind;
         };
-        let Ok(session) = self.session_of_receiver(queue, *session) else {
+        let Ok(session) = self.session_of_receiver(queue, session) else {
             return behind;
         };
         let taken = self.0.hand_out().chosen.last().copied();
