@@ -3,12 +3,14 @@
 //! A snapshot has written their pages. So nothing is written here, and nothing is lost in a crash: a run becomes cold only
 //! if the newest durable snapshot names its page, and none is under way that could name another one.
 
+use std::cell::Cell;
+
 use kew_engine::{Hand, Leaving, PageNumber, Pass, Resident, Timestamp};
 use kew_log::LocalLog;
 use kew_planted::{Seam, alter};
 
 use super::Partition;
-use super::loads::{Pins, page_to_log};
+use super::loads::{Pins, is_unreadable, page_to_log};
 
 /// What one turn looks at, in steps of 20 ns: about 0.15 ms.
 const TURN_STEPS: u32 = 7_500;
@@ -165,11 +167,20 @@ impl<T> Partition<T> {
         };
         // Nor what was read ahead, of runs behind the first one.
         let spares = |run| eviction.pass == Pass::Middle && loads.is_ahead(run);
-        let may =
-            |run, page, leaving| may_leave(&**log, page, leaving) && !pins.has(run) && !spares(run);
+        let leaves_unreadable = Cell::new(false);
+        let may = |run, page, leaving| {
+            let may = may_leave(&**log, page, leaving) && !pins.has(run) && !spares(run);
+            if may && leaving == Leaving::Page && is_unreadable(&**log, page) {
+                leaves_unreadable.set(true);
+            }
+            may
+        };
         let hand = &mut eviction.hand;
         let evicted = state.evict(hand, eviction.pass, far_from, TURN_STEPS, may);
         eviction.found += evicted.runs;
+        if leaves_unreadable.get() {
+            loads.warming.note_left_unreadable();
+        }
         if evicted.is_round {
             eviction.end_round(state.resident().size_bytes(), limit_bytes);
             // It may have waited for this.

@@ -25,8 +25,8 @@ pub(super) fn explain(error: BackupError, data_dir: &Path, to: &Path) -> Error {
             if file.starts_with("pages-") => anyhow!(
             "{} is damaged at byte {offset}: {what}; if the server has the page in memory, it writes it elsewhere after the \
              next scrub has found that, once a day unless --scrub-rate is 0: then run kew backup again. If kew log damage \
-             counts unreadable pages, it has not, and no later backup succeeds: stop the server, copy the data directory, \
-             and see what a repair would lose with: kew log repair --data-dir {data_dir}",
+             counts unreadable pages, it has not. If it still does a few minutes later, no later backup succeeds: stop the \
+             server, copy the data directory, and see what a repair would lose with: kew log repair --data-dir {data_dir}",
             log.join(file).display()
         ),
         BackupError::SourceDamaged { file, offset, what } if file.starts_with("snapshot-") => anyhow!(

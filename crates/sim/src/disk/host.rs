@@ -35,7 +35,8 @@ pub(super) struct Host {
     first_aside: Option<FirstAside>,
 }
 
-/// The disk once the first messages were set aside durably, and these. No snapshot has them yet.
+/// The disk after a job, with the messages that were set aside by then. If they are the first ones, mostly only the log has
+/// them, because the snapshots without them follow.
 pub(super) struct FirstAside {
     pub(super) disk: FaultyStorage,
     pub(super) runs: Vec<QuarantinedRun>,

@@ -19,10 +19,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use kew_engine::{
     Group, Hand, KnownPages, Missing, PageNumber, Pressure, Resident, RunId, Slots, Taken,
 };
-use kew_log::{BootTime, Job, LogPosition, OwnedLog};
+use kew_log::{BootTime, Job, LocalLog, LogPosition};
 
 use super::ahead::PAGES_AT_ONCE;
-use super::{JOBS_MAX, Loaded, Partition, Read, Reply, page_to_log, read_groups};
+use super::{JOBS_MAX, Loaded, Partition, Read, Reply, is_unreadable, page_to_log, read_groups};
 use crate::partition::eviction::begins_at;
 use crate::partition::snapshots::{REST_MS_MAX, SHARE_MAX};
 
@@ -138,6 +138,11 @@ impl Warming {
         }
     }
 
+    /// Notes that a run has left a page that cannot be read.
+    pub(in crate::partition) fn note_left_unreadable(&mut self) {
+        self.has_left_unreadable = true;
+    }
+
     /// Ends a round. If what lies beside pages takes more than a quarter of the limit only now, the next round looks for
     /// smaller pages at once.
     fn end_round(&mut self, limit_bytes: u64) {
@@ -225,7 +230,7 @@ impl Warming {
 }
 
 /// What a log knows of pages.
-struct PagesOfLog<'a>(&'a dyn OwnedLog);
+struct PagesOfLog<'a>(&'a dyn LocalLog);
 
 impl KnownPages for PagesOfLog<'_> {
     fn size_bytes(&self, page: PageNumber) -> Option<u64> {
@@ -233,8 +238,7 @@ impl KnownPages for PagesOfLog<'_> {
     }
 
     fn is_unreadable(&self, page: PageNumber) -> bool {
-        let files = self.0.files();
-        files.is_some_and(|files| files.is_unreadable(page_to_log(page)))
+        is_unreadable(self.0, page)
     }
 }
 
@@ -260,9 +264,15 @@ impl<T> Partition<T> {
         self.avoid_unreadable();
     }
 
+    /// Whether snapshots are to be written because of pages that cannot be read, and nothing more of such pages is about to
+    /// be set aside.
+    fn is_to_avoid_unreadable(&self) -> bool {
+        self.loads.warming.is_to_avoid_unreadable() && !self.damaged.awaits_turn()
+    }
+
     /// Lets two snapshots be written at once that do not name the pages which could not be read, and which runs have left.
     fn avoid_unreadable(&mut self) {
-        if !self.loads.warming.is_to_avoid_unreadable() {
+        if !self.is_to_avoid_unreadable() {
             return;
         }
         self.loads.warming.has_left_unreadable = false;
@@ -286,8 +296,8 @@ impl<T> Partition<T> {
             match self.state.can_leave_page(run) {
                 Some(true) => {
                     let page = self.state.page_of(run);
-                    let known = PagesOfLog(&*self.log);
-                    warming.has_left_unreadable |= page.is_some_and(|it| known.is_unreadable(it));
+                    let left_unreadable = page.is_some_and(|it| is_unreadable(&*self.log, it));
+                    warming.has_left_unreadable |= left_unreadable;
                     let warm = warming.runs.remove(&run);
                     warming.waiting_records += warm.map_or(0, |warm| warm.records);
                     self.state.leave_page(run, warming.pressure);
@@ -431,7 +441,7 @@ impl<T> Partition<T> {
         }
         let (now, warming) = (self.now.boot, &self.loads.warming);
         let is_any_read = warming.runs.values().any(Warm::is_read);
-        let is_any_to_do = is_any_read || warming.is_to_avoid_unreadable();
+        let is_any_to_do = is_any_read || self.is_to_avoid_unreadable();
         if is_any_to_do || self.next_to_warm(limit_bytes).is_some() {
             return Some(now);
         }

@@ -39,6 +39,10 @@ pub struct AsideCounts {
     pub messages: u64,
     /// Starts with messages that were set aside before.
     pub starts: u64,
+    /// Starts from the disk as it was right after messages were set aside.
+    pub first_starts: u64,
+    /// Such starts that were refused: they had to read a damaged page for other messages.
+    pub first_refused: u64,
 }
 
 impl AsideCounts {
@@ -50,6 +54,8 @@ impl AsideCounts {
         self.whole += other.whole;
         self.messages += other.messages;
         self.starts += other.starts;
+        self.first_starts += other.first_starts;
+        self.first_refused += other.first_refused;
     }
 }
 
@@ -195,7 +201,7 @@ impl Trial<'_> {
             host.scrub()?;
         }
         for _ in 0..=random.index(2) {
-            self.serve(&mut host)?;
+            self.serve(&mut host, counts)?;
             for _ in 0..random.index(3) {
                 host.play(Step::Snapshot)?;
                 host.play(Step::Send)?;
@@ -203,7 +209,7 @@ impl Trial<'_> {
             host = self.start_again(host, random)?;
             counts.starts += u64::from(host.partition().quarantined_count() > 0);
         }
-        let count = self.serve(&mut host)?;
+        let count = self.serve(&mut host, counts)?;
         counts.messages += count;
         counts.whole += u64::from(count == 0);
         host.ask(Command::Storage(StorageCommand::Clear {
@@ -218,10 +224,10 @@ impl Trial<'_> {
     }
 
     /// All others are served. Returns how many are set aside.
-    fn serve(&self, host: &mut Host) -> Result<u64, Violation> {
+    fn serve(&self, host: &mut Host, counts: &mut AsideCounts) -> Result<u64, Violation> {
         host.drain()?;
         host.use_once()?;
-        self.check_first(host)?;
+        self.check_first(host, counts)?;
         let partition = host.partition();
         partition.state().check_live_bytes();
         partition.check_cold_pages();
@@ -232,15 +238,22 @@ impl Trial<'_> {
         host.check_set_aside()
     }
 
-    /// A process that began right after messages were set aside would know the same of them.
-    fn check_first(&self, host: &mut Host) -> Result<(), Violation> {
+    /// A process that began right after messages were set aside would know the same of them. It is refused if it has to read
+    /// a damaged page for others.
+    fn check_first(&self, host: &mut Host, counts: &mut AsideCounts) -> Result<(), Violation> {
         let Some(FirstAside { disk, runs }) = host.take_first_aside() else {
             return Ok(());
         };
         let (setting, clients) = (self.closed.setting, host.known()?);
         match Host::open(Tape::new(disk), setting, clients, host.now(), 1) {
-            Ok(next) => compare(&runs, &next.partition().quarantined_runs()),
-            Err(not) => check_refusal(&not.error),
+            Ok(next) => {
+                counts.first_starts += 1;
+                compare(&runs, &next.partition().quarantined_runs())
+            }
+            Err(not) => {
+                counts.first_refused += 1;
+                check_refusal(&not.error)
+            }
         }
     }
 
