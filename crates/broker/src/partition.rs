@@ -14,6 +14,7 @@ mod bodies;
 mod evacuation;
 mod eviction;
 mod heartbeat;
+mod known_pages;
 mod lanes;
 mod last_records;
 mod live;

@@ -5,12 +5,13 @@
 
 use std::cell::Cell;
 
-use kew_engine::{Hand, Leaving, PageNumber, Pass, Resident, Timestamp};
+use kew_engine::{Hand, KnownPages, Leaving, PageNumber, Pass, Resident, Timestamp};
 use kew_log::LocalLog;
 use kew_planted::{Seam, alter};
 
 use super::Partition;
-use super::loads::{Pins, is_unreadable, page_to_log};
+use super::known_pages::{PagesOfLog, page_to_log};
+use super::loads::Pins;
 
 /// What one turn looks at, in steps of 20 ns: about 0.15 ms.
 const TURN_STEPS: u32 = 7_500;
@@ -167,10 +168,10 @@ impl<T> Partition<T> {
         };
         // Nor what was read ahead, of runs behind the first one.
         let spares = |run| eviction.pass == Pass::Middle && loads.is_ahead(run);
-        let leaves_unreadable = Cell::new(false);
+        let (known, leaves_unreadable) = (PagesOfLog(&**log), Cell::new(false));
         let may = |run, page, leaving| {
             let may = may_leave(&**log, page, leaving) && !pins.has(run) && !spares(run);
-            if may && leaving == Leaving::Page && is_unreadable(&**log, page) {
+            if may && leaving == Leaving::Page && known.is_unreadable(page) {
                 leaves_unreadable.set(true);
             }
             may

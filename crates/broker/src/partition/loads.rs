@@ -18,7 +18,7 @@ use kew_engine::{
     BodyLocation, Command, EntityName, Group, GroupRead, GroupToRead, Incarnation, Missing,
     PageNumber, RunId, Slots, Taken, Tries, Turn,
 };
-use kew_log::{BootTime, GroupReader, Job, LocalLog, PageError, PagesRead, PagesToRead};
+use kew_log::{BootTime, GroupReader, Job, PageError, PagesRead, PagesToRead};
 
 use self::ahead::Ahead;
 use self::due::{DueBodies, DueWork};
@@ -29,6 +29,7 @@ use self::warming::Warming;
 use super::bodies::{self, Bodies, Ended, ReadBodies};
 use super::evacuation::Evacuation;
 use super::eviction::may_leave;
+use super::known_pages::page_to_log;
 use super::lanes::{Candidate, Lanes};
 use super::rests::Rests;
 use super::scrub::Scrubbing;
@@ -660,16 +661,6 @@ impl<T> Pins<'_, T> {
             || self.evacuation.is_pinned(run)
             || self.scrub.is_pinned(run)
     }
-}
-
-/// Whether a snapshot has found that no copy of a page can be read.
-pub(super) fn is_unreadable(log: &dyn LocalLog, page: PageNumber) -> bool {
-    let files = log.files();
-    files.is_some_and(|files| files.is_unreadable(page_to_log(page)))
-}
-
-pub(super) fn page_to_log(page: PageNumber) -> kew_log::PageNumber {
-    kew_log::PageNumber::new(page.as_u64())
 }
 
 fn read_groups(pages: PagesToRead, groups: Vec<(Slots, GroupToRead)>) -> (GroupsRead, PagesRead) {

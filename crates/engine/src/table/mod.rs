@@ -66,8 +66,7 @@ pub use self::record::{
 };
 pub use self::resident::Resident;
 pub(crate) use self::restore::{Restoring, Room};
-pub use self::rewriting::KnownPages;
-pub use self::rewriting::Pressure;
+pub use self::rewriting::{KnownPages, Pressure};
 pub(crate) use self::rewriting::{Looked, Looking};
 pub(crate) use self::run::Run;
 pub use self::spread::{CountUnit, LIVE_OVERHEAD_BYTES};

@@ -16,7 +16,8 @@ use kew_engine::{
 };
 use kew_log::{BootTime, Job};
 
-use super::{FailingGroups, Loaded, Partition, Read, Reply, page_to_log, read_groups};
+use super::{FailingGroups, Loaded, Partition, Read, Reply, read_groups};
+use crate::partition::known_pages::page_to_log;
 
 /// The most queues and sessions that have something read ahead, and the most records for all of them: 2 MiB.
 const RECEIVERS_MAX: usize = 64;

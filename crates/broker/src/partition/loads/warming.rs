@@ -19,11 +19,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use kew_engine::{
     Group, Hand, KnownPages, Missing, PageNumber, Pressure, Resident, RunId, Slots, Taken,
 };
-use kew_log::{BootTime, Job, LocalLog, LogPosition};
+use kew_log::{BootTime, Job, LogPosition};
 
 use super::ahead::PAGES_AT_ONCE;
-use super::{JOBS_MAX, Loaded, Partition, Read, Reply, is_unreadable, page_to_log, read_groups};
+use super::{JOBS_MAX, Loaded, Partition, Read, Reply, read_groups};
 use crate::partition::eviction::begins_at;
+use crate::partition::known_pages::{PagesOfLog, page_to_log};
 use crate::partition::snapshots::{REST_MS_MAX, SHARE_MAX};
 
 /// How many runs are read back at a time.
@@ -229,19 +230,6 @@ impl Warming {
     }
 }
 
-/// What a log knows of pages.
-struct PagesOfLog<'a>(&'a dyn LocalLog);
-
-impl KnownPages for PagesOfLog<'_> {
-    fn size_bytes(&self, page: PageNumber) -> Option<u64> {
-        self.0.page_size_bytes(page_to_log(page))
-    }
-
-    fn is_unreadable(&self, page: PageNumber) -> bool {
-        is_unreadable(self.0, page)
-    }
-}
-
 /// What it does in a turn.
 impl<T> Partition<T> {
     /// Looks for runs whose pages are worth writing again, and lets those leave their pages that were read back.
@@ -295,9 +283,8 @@ impl<T> Partition<T> {
         for run in read {
             match self.state.can_leave_page(run) {
                 Some(true) => {
-                    let page = self.state.page_of(run);
-                    let left_unreadable = page.is_some_and(|it| is_unreadable(&*self.log, it));
-                    warming.has_left_unreadable |= left_unreadable;
+                    let (page, known) = (self.state.page_of(run), PagesOfLog(&*self.log));
+                    warming.has_left_unreadable |= page.is_some_and(|it| known.is_unreadable(it));
                     let warm = warming.runs.remove(&run);
                     warming.waiting_records += warm.map_or(0, |warm| warm.records);
                     self.state.leave_page(run, warming.pressure);
