@@ -60,17 +60,9 @@ impl Turn<'_> {
 
     /// What a command is going to miss that waits for others. Carries out nothing.
     pub fn look_ahead(&mut self, command: &Command) -> Missing {
-        match command {
-            Command::Bus(command) => bus::Turn::on(self).look_ahead(command),
-            Command::Storage(_)
-            | Command::MoveBodies { .. }
-            | Command::Quarantine { .. }
-            | Command::Initialize { .. }
-            | Command::SetServiceProperties { .. }
-            | Command::ReadServiceProperties { .. }
-            | Command::PutAccount { .. }
-            | Command::RemoveAccount { .. }
-            | Command::ListAccounts => self.collect(command, &mut Tries::default()),
+        match of_bus(command) {
+            Some(command) => bus::Turn::on(self).look_ahead(command),
+            None => self.collect(command, &mut Tries::default()),
         }
     }
 
@@ -95,18 +87,9 @@ impl Turn<'_> {
 
     /// Bodies that the commands behind this one are likely to need, which misses bodies: up to so many bytes.
     pub fn bodies_behind(&mut self, command: &Command, size_bytes_max: u64) -> Behind {
-        match command {
-            Command::Bus(command) => bus::Turn::on(self).bodies_behind(command, size_bytes_max),
-            Command::Storage(_)
-            | Command::MoveBodies { .. }
-            | Command::Quarantine { .. }
-            | Command::Initialize { .. }
-            | Command::SetServiceProperties { .. }
-            | Command::ReadServiceProperties { .. }
-            | Command::PutAccount { .. }
-            | Command::RemoveAccount { .. }
-            | Command::ListAccounts => Behind::default(),
-        }
+        of_bus(command).map_or_else(Behind::default, |command| {
+            bus::Turn::on(self).bodies_behind(command, size_bytes_max)
+        })
     }
 
     fn collect(&mut self, command: &Command, tries: &mut Tries) -> Missing {
@@ -162,6 +145,22 @@ impl Turn<'_> {
                 Some(run) => (storage::Turn::on(self).missing_to_expire(entity, run), 0),
             },
         }
+    }
+}
+
+/// The command as one of Service Bus, if it is one.
+fn of_bus(command: &Command) -> Option<&bus::BusCommand> {
+    match command {
+        Command::Bus(command) => Some(command),
+        Command::Storage(_)
+        | Command::MoveBodies { .. }
+        | Command::Quarantine { .. }
+        | Command::Initialize { .. }
+        | Command::SetServiceProperties { .. }
+        | Command::ReadServiceProperties { .. }
+        | Command::PutAccount { .. }
+        | Command::RemoveAccount { .. }
+        | Command::ListAccounts => None,
     }
 }
 
