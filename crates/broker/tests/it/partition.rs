@@ -23,6 +23,8 @@ pub(crate) struct Driver {
     pub(crate) now: Timestamp,
     /// How many jobs have read records.
     pub(crate) loads: u64,
+    /// How each of their reads ends.
+    pub(crate) fault_of_loads: Option<Fault>,
 }
 
 pub(crate) fn options() -> PartitionOptions {
@@ -69,6 +71,7 @@ impl Driver {
             partition,
             now,
             loads: 0,
+            fault_of_loads: None,
         }
     }
 
@@ -99,8 +102,16 @@ impl Driver {
 
     pub(crate) fn jobs(&mut self, replies: &mut Vec<(u32, Reply)>) {
         while let Some(job) = self.partition.next_job() {
-            self.loads += u64::from(job.kind() == JobKind::Load);
+            let is_load = job.kind() == JobKind::Load;
+            self.loads += u64::from(is_load);
+            let fault = self.fault_of_loads.filter(|_| is_load);
+            if let Some(fault) = fault {
+                self.storage.fail_after(0, fault, Repeat::Sticky);
+            }
             let outcome = job.run();
+            if fault.is_some() {
+                self.storage.clear_faults();
+            }
             // A failure shows in the answers.
             let _ = self.partition.complete(outcome, replies);
         }

@@ -11,7 +11,7 @@ use kew_engine::bus::{
 };
 use kew_engine::storage::StorageCommand;
 use kew_engine::{Command, Outcome, PageNumber, Resident, RunLength, SequenceNumber};
-use kew_log::{FaultyStorage, Storage, TablePage};
+use kew_log::{Fault, FaultyStorage, Storage, TablePage};
 
 use crate::bus;
 use crate::cold::{named, short};
@@ -489,6 +489,29 @@ fn a_scrub_sets_them_aside() {
         assert_eq!(counts(&again), (whole, lost));
         assert_same(&again, &driver);
     }
+}
+
+/// Nothing but time passes, and the page is read once there is a file descriptor for that.
+#[test]
+fn a_page_that_is_passed_over_is_found_again() {
+    let options = PartitionOptions {
+        scrub_bytes_per_second: 1,
+        ..limited(Some(5000))
+    };
+    let mut driver = Driver::with(damaged(), options);
+    driver.fault_of_loads = Some(Fault::Emfile);
+    scrub(&mut driver);
+    // Every snapshot that is due because of the damage is written meanwhile.
+    let until = driver.now.plus_seconds(60);
+    while driver.now < until {
+        driver.now = driver.now.plus_ms(100);
+        driver.rest();
+    }
+    assert!(driver.loads > 1, "it was tried more than once");
+    assert_eq!(driver.partition.quarantined_count(), 0);
+    driver.fault_of_loads = None;
+    settle(&mut driver);
+    assert_eq!(driver.partition.quarantined_count(), LOST_COUNT);
 }
 
 /// A queue of Service Bus, of which both copies of the last group of the second run's page are damaged.

@@ -5,7 +5,8 @@
 //! page, a snapshot becomes due, and the run can leave memory again, with what lay beside its page. Only few runs are read
 //! at a time, and no more than fit below the limit: a little more under pressure, because what lies beside pages could fill
 //! the memory up to the limit. Those with the most beside their pages come first. What cannot be read stays where it is,
-//! and is not tried again.
+//! and is not tried again. What was passed over for a reason that passes, such as a full disk, is found by another round
+//! ten seconds later.
 //!
 //! A page that cannot be read, as a snapshot has found, comes before all others. What is lost of it is set aside before
 //! anybody asks for it, and another round follows. Then what is left of the run leaves the page, and two snapshots are
@@ -53,6 +54,9 @@ const TRIES: u32 = 3;
 const SHARE: u64 = 4;
 const SHARE_UNDER_PRESSURE: u64 = 8;
 
+/// How soon the hand goes round again after a run was passed over that may be read by then.
+const PASSED_OVER_INTERVAL_MS: u64 = 10_000;
+
 /// How soon the log is asked again for a beat that it had no room for.
 const BEAT_RETRY_INTERVAL_MS: u64 = 1000;
 
@@ -64,6 +68,8 @@ pub(in crate::partition) struct Warming {
     is_looking: bool,
     /// Another round comes after this one.
     looks_again: bool,
+    /// When it goes round again: a run was passed over that may be read by then.
+    again_at: Option<BootTime>,
     /// A run has left a page that cannot be read: no start is to need that any more.
     has_left_unreadable: bool,
     looks_at: BootTime,
@@ -126,6 +132,7 @@ impl Warming {
         self.hand = Hand::default();
         self.is_looking = true;
         self.looks_again = false;
+        self.again_at = None;
         self.beside = Resident::default();
         self.found.clear();
     }
@@ -137,6 +144,19 @@ impl Warming {
             true => self.looks_again = true,
             false => self.begin_round(),
         }
+    }
+
+    /// Notes that a run was passed over for a reason that passes. Without this, nothing would come back to it before the next
+    /// snapshot, which an idle partition never writes.
+    fn pass_over(&mut self, now: BootTime) {
+        let at = now.plus_ms(PASSED_OVER_INTERVAL_MS);
+        self.again_at.get_or_insert(at);
+    }
+
+    /// When a round is to begin for such runs, if nothing else is under way.
+    fn looks_again_at(&self) -> Option<BootTime> {
+        let is_idle = self.has_ended() && self.found.is_empty();
+        self.again_at.filter(|_| is_idle)
     }
 
     /// Notes that a run has left a page that cannot be read.
@@ -178,7 +198,10 @@ impl Warming {
     }
 
     /// Gives up what is not read yet: another round finds it again.
-    fn give_up(&mut self) {
+    fn give_up(&mut self, now: BootTime) {
+        if !self.found.is_empty() || !self.runs.is_empty() {
+            self.pass_over(now);
+        }
         self.found.clear();
         self.runs.clear();
     }
@@ -238,12 +261,16 @@ impl<T> Partition<T> {
             return;
         };
         if self.is_full() {
-            self.loads.warming.give_up();
+            self.loads.warming.give_up(self.now.boot);
             return;
         }
         // A run may get another page from a snapshot that is under way.
         if self.stopped || self.log.snapshots().is_under_way {
             return;
+        }
+        let warming = &mut self.loads.warming;
+        if (warming.looks_again_at()).is_some_and(|at| at.has_passed(self.now.boot)) {
+            warming.begin_round();
         }
         self.leave_pages();
         self.look_for_pages(limit_bytes);
@@ -297,6 +324,7 @@ impl<T> Partition<T> {
                         warm.to_read = groups_of(self.state.missing_of(run));
                         if warm.tries >= TRIES {
                             warming.runs.remove(&run);
+                            warming.pass_over(self.now.boot);
                         }
                     }
                 }
@@ -318,10 +346,13 @@ impl<T> Partition<T> {
     }
 
     fn look_for_pages(&mut self, limit_bytes: u64) {
+        if !self.loads.warming.is_looking {
+            return;
+        }
         let now = self.now.boot;
         let hurries = self.hurries(limit_bytes);
         let warming = &mut self.loads.warming;
-        if !warming.is_looking || !hurries && !warming.looks_at.has_passed(now) {
+        if !hurries && !warming.looks_at.has_passed(now) {
             return;
         }
         let steps = if hurries { HURRIED_STEPS } else { STEPS };
@@ -364,8 +395,12 @@ impl<T> Partition<T> {
             };
             let to_read = groups_of(self.state.missing_of(run));
             let is_failing = |(group, _): &(Group, Slots)| self.loads.why_failing(*group).is_some();
-            let is_unreadable = self.loads.warming.unreadable.get(&run) == Some(&page);
-            if !is_unreadable && !to_read.iter().any(is_failing) {
+            if self.loads.warming.unreadable.get(&run) == Some(&page) {
+                continue;
+            }
+            if to_read.iter().any(is_failing) {
+                self.loads.warming.pass_over(self.now.boot);
+            } else {
                 let warm = Warm {
                     records: records_of(&to_read),
                     to_read,
@@ -437,8 +472,15 @@ impl<T> Partition<T> {
             return Some(if hurries { now } else { warming.looks_at });
         }
         // Otherwise a job comes first, and a turn after it.
+        let snapshot_at = self.writes_pages_at();
+        let next = [snapshot_at, warming.looks_again_at()];
+        next.into_iter().flatten().min()
+    }
+
+    /// When a snapshot is to begin that writes pages which were worth it.
+    fn writes_pages_at(&self) -> Option<BootTime> {
         let due_at = self.due_by_warming_at()?;
-        let retry_at = warming.retry_at.max(self.log.snapshots().retry_at);
+        let retry_at = (self.loads.warming.retry_at).max(self.log.snapshots().retry_at);
         let may_begin = !self.log.snapshots().is_under_way && self.lets_snapshot_begin();
         may_begin.then(|| due_at.max(retry_at).max(self.snapshots_rest_until))
     }
@@ -501,6 +543,7 @@ impl<T> Partition<T> {
             Read::Damaged(page) => self.note_damaged((group, slots), page),
             Read::NotNow => {
                 self.retry_reading();
+                self.loads.warming.pass_over(self.now.boot);
                 Taken::Replaced
             }
             Read::BadSectors | Read::Failed(_) => Taken::Damaged,
