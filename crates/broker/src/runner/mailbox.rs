@@ -42,14 +42,7 @@ pub(super) struct Mailbox {
     pub(super) outcomes: Vec<Returned>,
     /// The epoch with which the log is to be owned, once it is followed.
     pub(super) promotion: Option<Epoch>,
-    /// A request for metrics. There is one reader at a time.
-    pub(super) slice: Option<SliceRequest>,
-    /// Requests about backups. Each has an answer or is the end of one, and there is one backup at a time.
-    pub(super) backups: Vec<BackupRequest>,
-    /// The outcome of the scrub's job. There is one at a time.
-    pub(super) scrubbed: Option<ScrubOutcome>,
-    /// Requests for what the scrub has found.
-    pub(super) scrub_reports: Vec<(ReportOf, oneshot::Sender<ScrubReport>)>,
+    pub(super) requests: Requests,
     /// A thread that had jobs is gone. Their outcomes will never come.
     pub(super) worker_is_gone: bool,
     /// The runner waits for mail: wake it after adding some.
@@ -60,6 +53,28 @@ pub(super) struct Mailbox {
     pub(super) opening: Opening,
     /// With which this process has owned the log last, or does.
     pub(super) epoch: Epoch,
+}
+
+/// What comes seldom, and needs no turn.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    /// A request for metrics. There is one reader at a time.
+    pub(super) slice: Option<SliceRequest>,
+    /// Requests about backups. Each has an answer or is the end of one, and there is one backup at a time.
+    pub(super) backups: Vec<BackupRequest>,
+    /// The outcome of the scrub's job. There is one at a time.
+    pub(super) scrubbed: Option<ScrubOutcome>,
+    /// Requests for what the scrub has found.
+    pub(super) scrub_reports: Vec<(ReportOf, oneshot::Sender<ScrubReport>)>,
+}
+
+impl Requests {
+    pub(super) fn is_empty(&self) -> bool {
+        self.slice.is_none()
+            && self.backups.is_empty()
+            && self.scrubbed.is_none()
+            && self.scrub_reports.is_empty()
+    }
 }
 
 /// A command that was admitted.
@@ -105,12 +120,13 @@ impl Opening {
 }
 
 impl Mailbox {
-    /// Whether there is a request for the runner, or the outcome of one of the scrub's jobs.
-    pub(super) fn has_requests(&self) -> bool {
-        self.slice.is_some()
-            || !self.backups.is_empty()
-            || self.scrubbed.is_some()
-            || !self.scrub_reports.is_empty()
+    /// Whether something is there that the runner would not wait for, besides a promotion.
+    pub(super) fn has_mail(&self) -> bool {
+        !self.commands.is_empty()
+            || !self.outcomes.is_empty()
+            || self.worker_is_gone
+            || self.stop
+            || !self.requests.is_empty()
     }
 
     /// Whether commands are taken.
@@ -216,10 +232,7 @@ impl Shared {
                 admission: Admission::new(admission),
                 commands: Vec::new(),
                 outcomes: Vec::new(),
-                slice: None,
-                backups: Vec::new(),
-                scrubbed: None,
-                scrub_reports: Vec::new(),
+                requests: Requests::default(),
                 worker_is_gone: false,
                 runner_waits: false,
                 promotion: None,
@@ -321,9 +334,11 @@ impl Shared {
         if intake == Intake::NotOwner {
             self.ownership.set(None);
         }
-        mailbox.slice = None;
-        mailbox.backups.clear();
-        mailbox.scrub_reports.clear();
+        let scrubbed = mailbox.requests.scrubbed.take();
+        mailbox.requests = Requests {
+            scrubbed,
+            ..Requests::default()
+        };
         mail.append(&mut mailbox.commands);
     }
 
@@ -346,7 +361,7 @@ impl Shared {
     pub(crate) fn request_slice(&self, request: SliceRequest) {
         let mut mailbox = lock(&self.mailbox);
         if mailbox.takes_requests() {
-            mailbox.slice = Some(request);
+            mailbox.requests.slice = Some(request);
             self.wake(mailbox);
         }
     }
@@ -355,7 +370,7 @@ impl Shared {
     pub(crate) fn request_backup(&self, request: BackupRequest) {
         let mut mailbox = lock(&self.mailbox);
         if mailbox.takes_requests() {
-            mailbox.backups.push(request);
+            mailbox.requests.backups.push(request);
             self.wake(mailbox);
         }
     }
@@ -365,7 +380,7 @@ impl Shared {
         let (sender, answer) = oneshot::channel();
         let mut mailbox = lock(&self.mailbox);
         if mailbox.takes_requests() {
-            mailbox.scrub_reports.push((of, sender));
+            mailbox.requests.scrub_reports.push((of, sender));
             self.wake(mailbox);
         }
         answer

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use kew_log::{BootTime, Epoch, Job, JobKind, JobOutcome, LogEnd};
 
-use super::mailbox::{Intake, Mail, Mailbox, ReportOf, Ticket};
+use super::mailbox::{Intake, Mail, Mailbox, ReportOf, Requests, Ticket};
 use super::scrubber::Scrubber;
 use super::space::ToldSpace;
 use super::workers::WorkerGone;
 use super::{DAY, Runner, processor_time, read_clocks, spent};
 use crate::answers::HandOut;
 use crate::broker::lock;
-use crate::overview::slice_of;
+use crate::overview::{SliceRequest, slice_of};
 use crate::{Clock, Due, Failure, Partition, Reply, Rotation, TurnEnd};
 
 /// How often receivers that wait show that their queue is in use. No queue deletes itself in less than five minutes.
@@ -36,6 +36,8 @@ pub(super) struct Owner<'a> {
     waiting: Rotation<Ticket>,
     /// Empty between two turns, and kept for its room.
     mail: Vec<Mail>,
+    /// What came with the mail, until the turn begins.
+    requests: Requests,
     replies: Vec<(Ticket, Reply)>,
     /// How long the partition took to complete background jobs. It counts towards the next turn.
     completing: Duration,
@@ -77,6 +79,7 @@ impl<'a> Owner<'a> {
             runner,
             waiting: Rotation::default(),
             mail: Vec::new(),
+            requests: Requests::default(),
             replies: Vec::new(),
             completing: Duration::ZERO,
             used: processor_time(),
@@ -95,13 +98,17 @@ impl<'a> Owner<'a> {
         while !stop && !self.partition.is_stopped() {
             // Before each turn: a new command waits for a turn, and not until nothing is left to decide.
             stop = self.take_mail(has_more);
-            self.carry_out_requests();
+            let slice = self.carry_out_requests();
             has_more = self.serve() != TurnEnd::Done;
             if !self.partition.is_stopped() {
                 self.told_space.tell(&self.partition, &self.runner.shared);
             }
             self.keep_in_use();
-            self.read_slice();
+            if let Some(request) = slice
+                && !self.partition.is_stopped()
+            {
+                self.read_slice(request);
+            }
         }
         match self.partition.ended() {
             Some(end @ (LogEnd::Fenced(_) | LogEnd::Diverged(_))) if !stop => {
@@ -184,39 +191,43 @@ impl<'a> Owner<'a> {
     }
 
     /// Answers a request for metrics, a bounded part at a time.
-    fn read_slice(&mut self) {
-        let request = lock(&self.runner.shared.mailbox).slice.take();
-        if let Some(request) = request {
-            let now = self.clock.now(read_clocks());
-            let slice = slice_of(&mut self.partition, request.from, now.time);
-            // The reader may have given up.
-            let _ = request.answer.send(slice);
-        }
+    fn read_slice(&mut self, request: SliceRequest) {
+        let now = self.clock.now(read_clocks());
+        let slice = slice_of(&mut self.partition, request.from, now.time);
+        // The reader may have given up.
+        let _ = request.answer.send(slice);
     }
 
     /// Begins and ends backups, before a turn: the removals that waited for the end of one are jobs of that turn.
-    /// Goes on with the scrub.
-    fn carry_out_requests(&mut self) {
+    /// Goes on with the scrub. Returns the request for metrics, which is answered after the turn.
+    fn carry_out_requests(&mut self) -> Option<SliceRequest> {
+        let requests = mem::take(&mut self.requests);
+        let slice = match requests.is_empty() {
+            true => None,
+            false => self.carry_out(requests),
+        };
+        if self.seen_promotion > self.checked_for && self.partition.check_owner() {
+            self.checked_for = self.seen_promotion;
+        }
+        if let Some(scrubber) = &self.scrubber
+            && let Some(job) = self.partition.next_scrub()
+        {
+            scrubber.send(job);
+        }
+        slice
+    }
+
+    fn carry_out(&mut self, requests: Requests) -> Option<SliceRequest> {
         let Runner {
             shared, workers, ..
         } = &*self.runner;
-        let mut mailbox = lock(&shared.mailbox);
-        let requests = mem::take(&mut mailbox.backups);
-        let scrubbed = mailbox.scrubbed.take();
-        let promotion = mailbox.promotion;
-        let reports = mem::take(&mut mailbox.scrub_reports);
-        drop(mailbox);
-        for request in requests {
+        for request in requests.backups {
             request.carry_out(&mut self.partition, shared, workers.opening());
         }
-        if let Some(outcome) = scrubbed {
+        if let Some(outcome) = requests.scrubbed {
             self.partition.scrubbed(outcome);
         }
-        self.seen_promotion = promotion;
-        if promotion > self.checked_for && self.partition.check_owner() {
-            self.checked_for = promotion;
-        }
-        for (of, answer) in reports {
+        for (of, answer) in requests.scrub_reports {
             let mut report = self.partition.scrub_report();
             if of == ReportOf::Quarantined {
                 report.quarantined = self.partition.quarantined_runs();
@@ -224,11 +235,7 @@ impl<'a> Owner<'a> {
             // The reader may have given up.
             let _ = answer.send(report);
         }
-        if let Some(scrubber) = &self.scrubber
-            && let Some(job) = self.partition.next_scrub()
-        {
-            scrubber.send(job);
-        }
+        requests.slice
     }
 
     /// Commits on this thread, and hands slow work to the other threads. Returns the time that commits took.
@@ -328,22 +335,24 @@ impl<'a> Owner<'a> {
     /// Takes the mail. If nothing else is to be done, waits for commands, for the other threads, for a deadline, or
     /// for the stop. Returns true for the stop.
     fn take_mail(&mut self, has_more: bool) -> bool {
-        let timeout = (!has_more).then(|| self.timeout());
         let shared = self.runner.shared.clone();
         let mut mailbox = lock(&shared.mailbox);
-        if let Some(timeout) = timeout
-            && mailbox.commands.is_empty()
-            && mailbox.outcomes.is_empty()
-            && !mailbox.worker_is_gone
-            && !mailbox.stop
-            && !mailbox.has_requests()
-            && mailbox.promotion == self.seen_promotion
-        {
-            mailbox = shared.wait_for_mail(mailbox, timeout);
+        let seen = self.seen_promotion;
+        let has_mail = |it: &Mailbox| it.has_mail() || it.promotion != seen;
+        if !has_more && !has_mail(&mailbox) {
+            // Under load there is mail, and nobody has to find out what is due. Nor does a client wait for that.
+            drop(mailbox);
+            let timeout = self.timeout();
+            mailbox = lock(&shared.mailbox);
+            if !has_mail(&mailbox) {
+                mailbox = shared.wait_for_mail(mailbox, timeout);
+            }
         }
         let stop = mailbox.stop;
+        self.seen_promotion = mailbox.promotion;
         self.waiting.set_excess(mailbox.admission.excess());
         mem::swap(&mut self.mail, &mut mailbox.commands);
+        mem::swap(&mut self.requests, &mut mailbox.requests);
         self.take_outcomes(mailbox);
         self.sort_mail();
         stop
@@ -448,7 +457,7 @@ impl<'a> Owner<'a> {
     fn end_scrub(&mut self) {
         if let Some(scrubber) = self.scrubber.take() {
             scrubber.end();
-            lock(&self.runner.shared.mailbox).scrubbed = None;
+            lock(&self.runner.shared.mailbox).requests.scrubbed = None;
         }
     }
 
@@ -488,7 +497,7 @@ impl<'a> Owner<'a> {
         while mailbox.outcomes.is_empty()
             && !mailbox.worker_is_gone
             // At the end nobody takes them.
-            && (mailbox.stop || !mailbox.has_requests())
+            && (mailbox.stop || mailbox.requests.is_empty())
         {
             let waits_for_others = mailbox.stop && self.runner.workers.wait_for_others();
             let patience = match waits_for_others {

@@ -62,7 +62,7 @@ fn scrub(jobs: &Receiver<ScrubJob>, shared: &Shared, bytes_per_second: u64) {
         let outcome = job.finish();
         tell(&outcome);
         let mut mailbox = lock(&shared.mailbox);
-        mailbox.scrubbed = Some(outcome);
+        mailbox.requests.scrubbed = Some(outcome);
         shared.wake(mailbox);
     }
 }
