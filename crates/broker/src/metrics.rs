@@ -107,8 +107,8 @@ impl Instruments {
         self.expired_before.store(count, Ordering::Relaxed);
     }
 
-    /// Notes a turn that decided so many commands, how long it took without its commit, and the processor time since
-    /// the turn before.
+    /// Notes a turn that decided so many commands, how long it took without its commit, and the most processor time
+    /// that it can have used.
     pub(crate) fn note_turn(&self, commands: usize, took: Duration, on_processor: Duration) {
         self.turns.increment();
         self.turn.observe_duration(took);
@@ -378,13 +378,13 @@ fn partition_families(
         Family::histogram(
             "kew_partition_turn_cpu",
             Unit::Seconds,
-            "Processor time of the partition's thread from the end of one turn to the end of the next, with its commit",
+            "Processor time of a turn, at most: a turn of less than 1 ms counts as long as it took without its commit",
         )
         .observed(none(), instruments.turn_cpu.observed()),
         Family::gauge(
             "kew_partition_turn_cpu_max",
             Unit::Seconds,
-            "Most processor time of a turn since the start, with its commit",
+            "Most processor time of a turn since the start, without its commit",
         )
         .amount(
             none(),

@@ -16,6 +16,7 @@ mod mailbox;
 mod owner;
 mod scrubber;
 mod space;
+mod turn_clock;
 mod workers;
 
 use std::sync::Arc;

@@ -9,8 +9,9 @@ use kew_log::{BootTime, Epoch, Job, JobKind, JobOutcome, LogEnd};
 use super::mailbox::{Intake, Mail, Mailbox, ReportOf, Requests, Ticket};
 use super::scrubber::Scrubber;
 use super::space::ToldSpace;
+use super::turn_clock::TurnClock;
 use super::workers::WorkerGone;
-use super::{DAY, Runner, processor_time, read_clocks, spent};
+use super::{DAY, Runner, read_clocks, spent};
 use crate::answers::HandOut;
 use crate::broker::lock;
 use crate::overview::{SliceRequest, slice_of};
@@ -41,8 +42,7 @@ pub(super) struct Owner<'a> {
     replies: Vec<(Ticket, Reply)>,
     /// How long the partition took to complete background jobs. It counts towards the next turn.
     completing: Duration,
-    /// The processor time that this thread had used at the end of the last turn.
-    used: Duration,
+    turn_clock: TurnClock,
     hand_out: HandOut,
     told_space: ToldSpace,
     /// The promotion for which a commit was made that tells whether another process owns the log.
@@ -82,7 +82,7 @@ impl<'a> Owner<'a> {
             requests: Requests::default(),
             replies: Vec::new(),
             completing: Duration::ZERO,
-            used: processor_time(),
+            turn_clock: TurnClock::start(),
             hand_out: HandOut::default(),
             told_space: ToldSpace::default(),
             checked_for: None,
@@ -145,10 +145,12 @@ impl<'a> Owner<'a> {
         self.confirm();
         self.answer();
         // A snapshot is copied when a commit completes, so a turn lasts until its answers are out.
-        let took = began.elapsed().saturating_sub(on_disk) + mem::take(&mut self.completing);
-        // Read once a turn: it is a system call.
-        let used_before = mem::replace(&mut self.used, processor_time());
-        let on_processor = self.used.saturating_sub(used_before);
+        let ended = Instant::now();
+        let took = ended
+            .saturating_duration_since(began)
+            .saturating_sub(on_disk)
+            + mem::take(&mut self.completing);
+        let on_processor = self.turn_clock.end_turn(ended, took);
         let instruments = &self.runner.shared.instruments;
         instruments.note_turn(decided, took, on_processor);
         for step in self.partition.take_snapshot_steps() {
