@@ -83,8 +83,6 @@ pub enum Bug {
     AnsweredBeforeDurable,
     /// A receipt is accepted though the lease has passed on.
     StaleReceiptAccepted,
-    /// A message expires a second before its time.
-    ExpiresEarly,
     /// A message that is deleted still counts.
     CountNotLowered,
     /// A command does not wait behind those that wait in its lanes.

@@ -2,8 +2,6 @@
 
 use std::ops::Deref;
 
-use kew_planted::{Bug, is_planted};
-
 use super::backlog::Stored;
 use crate::effect::{Lease, NewBody, Standing};
 use crate::queues::Profile;
@@ -83,7 +81,6 @@ impl Message {
 
     pub(crate) fn is_expired(&self, now: Timestamp) -> bool {
         self.expires_at.has_passed(now)
-            || is_planted(Bug::ExpiresEarly) && self.expires_at.has_passed(now.plus_ms(1000))
     }
 }
 

@@ -105,7 +105,7 @@ pub const OF_STORAGE: [Planted; 48] = [
     ANSWERED_BEFORE_DURABLE,
     LIVE_SEGMENT_RETIRED,
     Planted::line("StaleReceiptAccepted", Bug::StaleReceiptAccepted),
-    Planted::line("ExpiresEarly", Bug::ExpiresEarly),
+    Planted::seams("ExpiresEarly", storage::expires_early),
     Planted::line("CountNotLowered", Bug::CountNotLowered),
     Planted::seams("ChangedBeforeGathered", history::changed_before_gathered),
     Planted::seams("ReceiptNotRenewed", storage::receipt_not_renewed),

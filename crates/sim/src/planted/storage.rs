@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use kew_engine::storage::{Effect, StorageCommand, StorageFact};
+use kew_engine::storage::{Effect, StorageCommand, StorageFact, StorageOutcome};
 use kew_engine::{
-    BodyLocation, Command, Event, Fact, LeaseGeneration, MessageState, NewBody, Place, Standing,
-    Timestamp,
+    BodyLocation, Command, Event, Fact, LeaseGeneration, MessageState, NewBody, Outcome, Place,
+    Standing, Timestamp,
 };
 use kew_planted::{Hook, Seam};
 
 use super::hooks::{on, storage_effects};
+use crate::seam::Replies;
 
 fn is_update(command: Option<&Command>) -> bool {
     matches!(
@@ -56,6 +57,45 @@ pub(super) fn lease_ends_early() -> Hook {
         }
         _ => {}
     })
+}
+
+/// A message expires a second before the time that clients see.
+pub(super) fn expires_early() -> Hook {
+    let mut in_state = storage_effects(|effect, _| {
+        if let Effect::Arrived { message, .. } = effect {
+            move_expiry(&mut message.record.expires_at, -1000);
+        }
+    });
+    let mut shown = on(Seam::Replies, |(replies, _): &mut Replies| {
+        let answered = replies.iter_mut().filter_map(|(_, it)| it.as_mut().ok());
+        for answered in answered {
+            let Outcome::Storage(outcome) = &mut answered.outcome else {
+                continue;
+            };
+            for at in expiries(outcome) {
+                move_expiry(at, 1000);
+            }
+        }
+    });
+    Box::new(move |seam, value| {
+        in_state(seam, value);
+        shown(seam, value);
+    })
+}
+
+/// The times of messages that were there before their answer.
+fn expiries(outcome: &mut StorageOutcome) -> Vec<&mut Timestamp> {
+    match outcome {
+        StorageOutcome::Received(all) => all.iter_mut().map(|it| &mut it.expires_at).collect(),
+        StorageOutcome::Peeked(all) => all.iter_mut().map(|it| &mut it.expires_at).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn move_expiry(at: &mut Timestamp, by_ms: i64) {
+    if *at != Timestamp::NEVER {
+        *at = Timestamp::from_ms(at.as_ms().saturating_add_signed(by_ms));
+    }
 }
 
 /// The body of a message that is deleted still counts in the bytes of its account.
