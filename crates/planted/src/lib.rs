@@ -85,6 +85,8 @@ pub enum Bug {
     StaleReceiptAccepted,
     /// A message that is deleted still counts.
     CountNotLowered,
+    /// Records that changed since their page was written leave memory with the others.
+    ChangedDropped,
     /// A command does not wait behind those that wait in its lanes.
     LaneForgotten,
     /// A message is removed although its body was not read.

@@ -13,6 +13,8 @@
 
 use std::collections::BTreeMap;
 
+use kew_planted::{Bug, is_planted};
+
 use super::bits::Bits;
 use super::far::{Far, Waiting};
 use super::length::RunLength;
@@ -213,7 +215,8 @@ impl Run {
             paged: self.paged.clone(),
             ..*self
         };
-        for slot in changed.iter_from(0) {
+        let is_dropped = is_planted(Bug::ChangedDropped);
+        for slot in changed.iter_from(0).filter(|_| !is_dropped) {
             if let Some(record) = self.records.get(slot) {
                 run.records.put(slot, *record, self.length);
             }

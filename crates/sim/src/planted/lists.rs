@@ -91,7 +91,7 @@ pub const CONTROLS: [Planted; 7] = [
 ];
 
 /// Every bug except those of bus queues.
-pub const OF_STORAGE: [Planted; 48] = [
+pub const OF_STORAGE: [Planted; 49] = [
     Planted::seams("RemovedIsDamaged", pages::removed_is_damaged),
     COMMIT_NOT_SYNCED,
     PAGES_NOT_SYNCED,
@@ -140,6 +140,7 @@ pub const OF_STORAGE: [Planted; 48] = [
         pages::changed_directory_keeps_page,
     ),
     Planted::seams("ChangedRunKeepsPage", pages::changed_run_keeps_page),
+    Planted::line("ChangedDropped", Bug::ChangedDropped),
     Planted::seams("EvictedAtAnyTime", pages::evicted_at_any_time),
     Planted::seams("LocksPassedOver", directories::locks_passed_over),
     Planted::seams("PatchesNotWritten", directories::patches_not_written),
@@ -159,7 +160,7 @@ pub const OF_MEMBERS: [Planted; 6] = [
 ];
 
 /// The bugs of bus queues.
-pub const OF_BUS: [Planted; 47] = [
+pub const OF_BUS: [Planted; 48] = [
     Planted::seams("BusRemovedIsDamaged", pages::removed_is_damaged),
     Planted::seams("FarToldLate", directories::far_told_late),
     Planted::seams(
@@ -167,6 +168,7 @@ pub const OF_BUS: [Planted; 47] = [
         pages::changed_session_keeps_page,
     ),
     Planted::seams("BusChangedRunKeepsPage", pages::changed_run_keeps_page),
+    Planted::line("BusChangedDropped", Bug::ChangedDropped),
     Planted::seams("BusEvictedAtAnyTime", pages::evicted_at_any_time),
     Planted::line("UnreadRemoved", Bug::UnreadRemoved),
     Planted::line("DueHoldsBack", Bug::DueHoldsBack),
