@@ -53,6 +53,8 @@ pub enum Seam {
     Scrubbed,
     /// In the broker, whether records of a run may leave memory.
     MayEvict,
+    /// In the broker, the bodies that a job has read, each with its place, as an `Option` of a `Result`.
+    Loaded,
     /// In the simulation, the `Mistake` that a replicated log makes, as an `Option`.
     Model,
     /// In the simulation, the last time of the log that a clock begins with, and that of the last event.
@@ -89,8 +91,6 @@ pub enum Bug {
     ChangedDropped,
     /// A command does not wait behind those that wait in its lanes.
     LaneForgotten,
-    /// A message is removed although its body was not read.
-    UnreadRemoved,
     /// Work that becomes due while a command waits for a read holds it back each time.
     DueHoldsBack,
     /// A session is locked although another receiver has its lock.

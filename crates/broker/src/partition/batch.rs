@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use bytes::Bytes;
 use kew_engine::{BodyLocation, BodyRead, Event, Incarnation, Journal, Timestamp};
 use kew_log::{BatchBuilder, LocalLog, LogPosition};
-use kew_planted::{Bug, Seam, is_planted, pass_ref};
+use kew_planted::{Seam, pass_ref};
 
 use super::bodies::Bodies;
 use super::stirred::Stirred;
@@ -90,8 +90,7 @@ impl Journal for Writing<'_> {
             Some(None) => return BodyRead::Damaged,
             None => {
                 let found = self.log.body(to_log(body));
-                let bytes = found.and_then(|found| found.in_memory());
-                bytes.or_else(|| is_planted(Bug::UnreadRemoved).then(Bytes::new))
+                found.and_then(|found| found.in_memory())
             }
         };
         match bytes {

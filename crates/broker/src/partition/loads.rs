@@ -11,6 +11,7 @@ mod failing;
 mod wants;
 mod warming;
 
+use std::any::Any;
 use std::collections::BTreeSet;
 
 use kew_engine::bus::{Behind, Unread};
@@ -19,6 +20,7 @@ use kew_engine::{
     PageNumber, RunId, Slots, Taken, Tries, Turn,
 };
 use kew_log::{BootTime, GroupReader, Job, PageError, PagesRead, PagesToRead};
+use kew_planted::{Seam, alter};
 
 use self::ahead::Ahead;
 use self::due::{DueBodies, DueWork};
@@ -399,7 +401,7 @@ impl<T> Partition<T> {
         let find = |body| self.log.body(to_log(body));
         let to_read = self.loads.bodies.next(find, is_reading);
         let is_empty = to_read.is_empty();
-        let read = move || Loaded::Bodies(bodies::read(to_read));
+        let read = move || Loaded::Bodies(as_read(bodies::read(to_read)));
         (!is_empty).then(|| Job::load(read))
     }
 
@@ -661,6 +663,12 @@ impl<T> Pins<'_, T> {
             || self.evacuation.is_pinned(run)
             || self.scrub.is_pinned(run)
     }
+}
+
+/// What a job has read, as it passes a seam.
+fn as_read<R: Any>(mut read: R) -> R {
+    alter(Seam::Loaded, &mut read);
+    read
 }
 
 fn read_groups(pages: PagesToRead, groups: Vec<(Slots, GroupToRead)>) -> (GroupsRead, PagesRead) {

@@ -3,8 +3,8 @@
 use kew_planted::Bug;
 
 use super::{
-    Planted, bus, damaged, directories, disk, door, forwards, history, lost, members, pages,
-    scheduled, storage, topics, waiting,
+    Planted, bus, damaged, directories, disk, door, forwards, history, loaded, lost, members,
+    pages, scheduled, storage, topics, waiting,
 };
 
 const COMMIT_NOT_SYNCED: Planted = Planted::seams("CommitNotSynced", disk::commit_not_synced);
@@ -170,7 +170,7 @@ pub const OF_BUS: [Planted; 48] = [
     Planted::seams("BusChangedRunKeepsPage", pages::changed_run_keeps_page),
     Planted::line("BusChangedDropped", Bug::ChangedDropped),
     Planted::seams("BusEvictedAtAnyTime", pages::evicted_at_any_time),
-    Planted::line("UnreadRemoved", Bug::UnreadRemoved),
+    Planted::seams("UnreadRemoved", loaded::unread_removed),
     Planted::line("DueHoldsBack", Bug::DueHoldsBack),
     Planted::line("BusSessionShared", Bug::BusSessionShared),
     Planted::line("BusFreedLockSettles", Bug::BusFreedLockSettles),

@@ -13,6 +13,7 @@ mod forwards;
 mod history;
 mod hooks;
 mod lists;
+mod loaded;
 mod lost;
 mod members;
 mod pages;
