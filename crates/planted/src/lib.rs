@@ -53,7 +53,8 @@ pub enum Seam {
     Scrubbed,
     /// In the broker, whether records of a run may leave memory.
     MayEvict,
-    /// In the broker, the bodies that a job has read, each with its place, as an `Option` of a `Result`.
+    /// In the broker, what a job has read: bodies, each with its place, as an `Option` of a `Result`; and each group of a
+    /// page as a `Result`, with the `Group` that it is read for and its index.
     Loaded,
     /// In the simulation, the `Mistake` that a replicated log makes, as an `Option`.
     Model,

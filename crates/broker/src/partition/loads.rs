@@ -682,7 +682,8 @@ fn read_groups(pages: PagesToRead, groups: Vec<(Slots, GroupToRead)>) -> (Groups
 
 fn read_group(reader: &mut GroupReader<'_>, to_read: &GroupToRead) -> Read {
     let page = page_to_log(to_read.page());
-    let groups = to_read.groups().map(|index| reader.group(page, index));
+    let read = |index| as_read((to_read.group(), index, reader.group(page, index))).2;
+    let groups = to_read.groups().map(read);
     match groups.collect::<Result<Vec<_>, _>>() {
         Ok(groups) => match to_read.decode(&groups) {
             Ok(read) => Read::Group(read),

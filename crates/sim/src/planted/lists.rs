@@ -80,18 +80,19 @@ pub const OF_DAMAGED_TOPICS: [(Planted, &str); 2] = [
 
 /// What each family of bugs does without a bug. No suite may notice any of these, or what it notices of the others
 /// is not their bug.
-pub const CONTROLS: [Planted; 7] = [
+pub const CONTROLS: [Planted; 8] = [
     Planted::seams("storage queues", storage::nothing),
     Planted::seams("bus queues", bus::nothing),
     Planted::seams("the log", lost::nothing),
     Planted::seams("snapshots", history::nothing),
     Planted::seams("pages", pages::nothing),
     Planted::seams("directories", directories::nothing),
+    Planted::seams("loads", loaded::nothing),
     Planted::seams("answers", door::nothing),
 ];
 
 /// Every bug except those of bus queues.
-pub const OF_STORAGE: [Planted; 49] = [
+pub const OF_STORAGE: [Planted; 50] = [
     Planted::seams("RemovedIsDamaged", pages::removed_is_damaged),
     COMMIT_NOT_SYNCED,
     PAGES_NOT_SYNCED,
@@ -142,6 +143,7 @@ pub const OF_STORAGE: [Planted; 49] = [
     Planted::seams("ChangedRunKeepsPage", pages::changed_run_keeps_page),
     Planted::line("ChangedDropped", Bug::ChangedDropped),
     Planted::seams("EvictedAtAnyTime", pages::evicted_at_any_time),
+    Planted::seams("OlderPageTaken", loaded::older_taken),
     Planted::seams("LocksPassedOver", directories::locks_passed_over),
     Planted::seams("PatchesNotWritten", directories::patches_not_written),
     Planted::seams("PatchLost", directories::patch_lost),
@@ -160,7 +162,7 @@ pub const OF_MEMBERS: [Planted; 6] = [
 ];
 
 /// The bugs of bus queues.
-pub const OF_BUS: [Planted; 48] = [
+pub const OF_BUS: [Planted; 49] = [
     Planted::seams("BusRemovedIsDamaged", pages::removed_is_damaged),
     Planted::seams("FarToldLate", directories::far_told_late),
     Planted::seams(
@@ -168,6 +170,7 @@ pub const OF_BUS: [Planted; 48] = [
         pages::changed_session_keeps_page,
     ),
     Planted::seams("BusChangedRunKeepsPage", pages::changed_run_keeps_page),
+    Planted::seams("BusOlderPageTaken", loaded::older_taken),
     Planted::line("BusChangedDropped", Bug::ChangedDropped),
     Planted::seams("BusEvictedAtAnyTime", pages::evicted_at_any_time),
     Planted::seams("UnreadRemoved", loaded::unread_removed),
