@@ -58,9 +58,10 @@ pub const OF_BACKUP: [Planted; 3] = [
 pub const OF_SCRUB: Planted = Planted::line("SegmentNotScrubbed", Bug::SegmentNotScrubbed);
 
 /// Bugs of messages whose records are lost.
-pub const OF_QUARANTINE: [Planted; 2] = [
+pub const OF_QUARANTINE: [Planted; 3] = [
     Planted::seams("QuarantineNotLogged", damaged::quarantine_not_logged),
     Planted::seams("OthersQuarantined", damaged::others_quarantined),
+    Planted::seams("DamagedIsEmpty", loaded::damaged_is_empty),
 ];
 
 /// Another one, of the proof.

@@ -51,3 +51,13 @@ fn with_older(bug: impl Fn(&[u8], &mut Vec<u8>) + 'static) -> Hook {
         }
     })
 }
+
+/// A group counts as empty if both of its copies are damaged: nothing says that its messages are lost.
+pub(super) fn damaged_is_empty() -> Hook {
+    on(Seam::Loaded, |(_, index, read): &mut OfPage| {
+        if *index > 0 && matches!(read, Err(PageError::Damaged(_))) {
+            // The count of its messages.
+            *read = Ok(vec![0]);
+        }
+    })
+}
