@@ -51,7 +51,7 @@ pub enum Seam {
     Job,
     /// In the simulation, the `ScrubReport` of a partition that was just scrubbed.
     Scrubbed,
-    /// In the broker, whether records of a run may leave memory.
+    /// In the broker, what may keep records of a run in memory, as a [`Keeper`], and whether it does.
     MayEvict,
     /// In the broker, what a job has read: bodies, each with its place, as an `Option` of a `Result`; and each group of a
     /// page as a `Result`, with the `Group` that it is read for and its index.
@@ -70,6 +70,15 @@ pub enum Seam {
 
 /// Whether the bodies in a range of positions are overlooked: then nothing in it is said to be live. `None` in the product.
 pub type Overlooked = Option<Box<dyn Fn(Range<u64>) -> bool>>;
+
+/// What may keep records of a run in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeper {
+    /// A snapshot that is under way, or damage: its page may not be where a restart finds the records.
+    Pages,
+    /// Something waits for them.
+    Pins,
+}
 
 /// A bug that no value shows at a seam: one line in the code under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::cell::Cell;
 
 use kew_engine::{Hand, KnownPages, Leaving, PageNumber, Pass, Resident, Timestamp};
 use kew_log::LocalLog;
-use kew_planted::{Seam, alter};
+use kew_planted::{Keeper, Seam, alter};
 
 use super::Partition;
 use super::known_pages::{PagesOfLog, page_to_log};
@@ -39,13 +39,19 @@ pub(super) fn begins_at(limit_bytes: u64) -> u64 {
 pub(super) fn may_leave(log: &dyn LocalLog, page: PageNumber, leaving: Leaving) -> bool {
     let is_settled = || !log.snapshots().is_under_way;
     let is_whole = || log.has_whole(page_to_log(page));
-    let mut may = match leaving {
+    let may = match leaving {
         Leaving::Copies => is_whole(),
         Leaving::Records => is_whole() && is_settled(),
         Leaving::Page => is_settled(),
     };
-    alter(Seam::MayEvict, &mut may);
-    may
+    !keeps(Keeper::Pages, !may)
+}
+
+/// Whether something keeps a run in memory, as it passes a seam.
+pub(super) fn keeps(keeper: Keeper, is_kept: bool) -> bool {
+    let mut kept = (keeper, is_kept);
+    alter(Seam::MayEvict, &mut kept);
+    kept.1
 }
 
 /// The hand, and whether it is worth moving it.

@@ -20,7 +20,7 @@ use kew_engine::{
     PageNumber, RunId, Slots, Taken, Tries, Turn,
 };
 use kew_log::{BootTime, GroupReader, Job, PageError, PagesRead, PagesToRead};
-use kew_planted::{Seam, alter};
+use kew_planted::{Keeper, Seam, alter};
 
 use self::ahead::Ahead;
 use self::due::{DueBodies, DueWork};
@@ -30,7 +30,7 @@ use self::wants::Wants;
 use self::warming::Warming;
 use super::bodies::{self, Bodies, Ended, ReadBodies};
 use super::evacuation::Evacuation;
-use super::eviction::may_leave;
+use super::eviction::{keeps, may_leave};
 use super::known_pages::page_to_log;
 use super::lanes::{Candidate, Lanes};
 use super::rests::Rests;
@@ -658,10 +658,11 @@ pub(super) struct Pins<'a, T> {
 impl<T> Pins<'_, T> {
     /// Whether something that is not done yet has asked for a run.
     pub(super) fn has(&self, run: RunId) -> bool {
-        self.lanes.is_pinned(run)
+        let is_pinned = self.lanes.is_pinned(run)
             || self.loads.is_pinned(run)
             || self.evacuation.is_pinned(run)
-            || self.scrub.is_pinned(run)
+            || self.scrub.is_pinned(run);
+        keeps(Keeper::Pins, is_pinned)
     }
 }
 

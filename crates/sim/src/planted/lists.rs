@@ -93,7 +93,7 @@ pub const CONTROLS: [Planted; 8] = [
 ];
 
 /// Every bug except those of bus queues.
-pub const OF_STORAGE: [Planted; 50] = [
+pub const OF_STORAGE: [Planted; 51] = [
     Planted::seams("RemovedIsDamaged", pages::removed_is_damaged),
     COMMIT_NOT_SYNCED,
     PAGES_NOT_SYNCED,
@@ -144,6 +144,7 @@ pub const OF_STORAGE: [Planted; 50] = [
     Planted::seams("ChangedRunKeepsPage", pages::changed_run_keeps_page),
     Planted::line("ChangedDropped", Bug::ChangedDropped),
     Planted::seams("EvictedAtAnyTime", pages::evicted_at_any_time),
+    Planted::seams("PinsIgnored", pages::pins_ignored),
     Planted::seams("OlderPageTaken", loaded::older_taken),
     Planted::seams("LocksPassedOver", directories::locks_passed_over),
     Planted::seams("PatchesNotWritten", directories::patches_not_written),
@@ -163,7 +164,7 @@ pub const OF_MEMBERS: [Planted; 6] = [
 ];
 
 /// The bugs of bus queues.
-pub const OF_BUS: [Planted; 49] = [
+pub const OF_BUS: [Planted; 50] = [
     Planted::seams("BusRemovedIsDamaged", pages::removed_is_damaged),
     Planted::seams("FarToldLate", directories::far_told_late),
     Planted::seams(
@@ -171,6 +172,7 @@ pub const OF_BUS: [Planted; 49] = [
         pages::changed_session_keeps_page,
     ),
     Planted::seams("BusChangedRunKeepsPage", pages::changed_run_keeps_page),
+    Planted::seams("BusPinsIgnored", pages::pins_ignored),
     Planted::seams("BusOlderPageTaken", loaded::older_taken),
     Planted::line("BusChangedDropped", Bug::ChangedDropped),
     Planted::seams("BusEvictedAtAnyTime", pages::evicted_at_any_time),

@@ -8,7 +8,7 @@ use kew_log::{
     LogPosition, PageContent, PageNumber, PlannedSnapshot, SnapshotContent, Storage, StorageFile,
     read_table,
 };
-use kew_planted::{Hook, Seam};
+use kew_planted::{Hook, Keeper, Seam};
 
 use super::hooks::on;
 use crate::seam::{Gone, Opened, Renamed};
@@ -144,7 +144,19 @@ pub(super) fn varint(bytes: &mut &[u8]) -> Option<u64> {
 
 /// A run is taken out of memory while a snapshot is written, or although the newest one names another page of it.
 pub(super) fn evicted_at_any_time() -> Hook {
-    on(Seam::MayEvict, |may: &mut bool| *may = true)
+    ignored(Keeper::Pages)
+}
+
+/// A run is taken out of memory although something waits for its records.
+pub(super) fn pins_ignored() -> Hook {
+    ignored(Keeper::Pins)
+}
+
+fn ignored(what: Keeper) -> Hook {
+    on(
+        Seam::MayEvict,
+        move |(keeper, is_kept): &mut (Keeper, bool)| *is_kept &= *keeper != what,
+    )
 }
 
 /// The pages of the older snapshot go as soon as a newer one has its name.
