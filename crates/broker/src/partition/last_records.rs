@@ -50,7 +50,14 @@ impl LastRecords {
     /// Forgets what is durable: all at once if the log is, otherwise whenever there is twice as much as was kept.
     pub(super) fn forget_before(&mut self, durable: LogPosition, end: LogPosition) {
         if durable == end {
-            *self = Self::default();
+            // The next turn has as many, most likely. After one with many more, the room for them goes.
+            let mut of = std::mem::take(&mut self.of);
+            of.clear();
+            of.shrink_to(2 * KEPT_MIN);
+            *self = Self {
+                of,
+                ..Self::default()
+            };
         } else if self.of.len() >= 2 * self.kept.max(KEPT_MIN) {
             self.of.retain(|_, record| *record >= durable);
             self.kept = self.of.len();

@@ -203,10 +203,9 @@ impl<'a> Owner<'a> {
     /// Begins and ends backups, before a turn: the removals that waited for the end of one are jobs of that turn.
     /// Goes on with the scrub. Returns the request for metrics, which is answered after the turn.
     fn carry_out_requests(&mut self) -> Option<SliceRequest> {
-        let requests = mem::take(&mut self.requests);
-        let slice = match requests.is_empty() {
+        let slice = match self.requests.is_empty() {
             true => None,
-            false => self.carry_out(requests),
+            false => self.carry_out_seldom(),
         };
         if self.seen_promotion > self.checked_for && self.partition.check_owner() {
             self.checked_for = self.seen_promotion;
@@ -219,7 +218,8 @@ impl<'a> Owner<'a> {
         slice
     }
 
-    fn carry_out(&mut self, requests: Requests) -> Option<SliceRequest> {
+    fn carry_out_seldom(&mut self) -> Option<SliceRequest> {
+        let requests = mem::take(&mut self.requests);
         let Runner {
             shared, workers, ..
         } = &*self.runner;
@@ -354,7 +354,9 @@ impl<'a> Owner<'a> {
         self.seen_promotion = mailbox.promotion;
         self.waiting.set_excess(mailbox.admission.excess());
         mem::swap(&mut self.mail, &mut mailbox.commands);
-        mem::swap(&mut self.requests, &mut mailbox.requests);
+        if !mailbox.requests.is_empty() {
+            mem::swap(&mut self.requests, &mut mailbox.requests);
+        }
         self.take_outcomes(mailbox);
         self.sort_mail();
         stop
