@@ -1,12 +1,14 @@
 //! A runner as the owner of a log: it drives a partition.
 
+mod requests;
+
 use std::mem;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use kew_log::{BootTime, Epoch, Job, JobKind, JobOutcome, LogEnd};
 
-use super::mailbox::{Intake, Mail, Mailbox, ReportOf, Requests, Ticket};
+use super::mailbox::{Intake, Mail, Mailbox, Requests, Ticket};
 use super::scrubber::Scrubber;
 use super::space::ToldSpace;
 use super::turn_clock::TurnClock;
@@ -14,7 +16,6 @@ use super::workers::WorkerGone;
 use super::{DAY, Runner, read_clocks, spent};
 use crate::answers::HandOut;
 use crate::broker::lock;
-use crate::overview::{SliceRequest, slice_of};
 use crate::{Clock, Due, Failure, Partition, Reply, Rotation, TurnEnd};
 
 /// How often receivers that wait show that their queue is in use. No queue deletes itself in less than five minutes.
@@ -37,7 +38,7 @@ pub(super) struct Owner<'a> {
     waiting: Rotation<Ticket>,
     /// Empty between two turns, and kept for its room.
     mail: Vec<Mail>,
-    /// What came with the mail, until the turn begins.
+    /// What came with the mail: until the turn begins, and a request for metrics until it ends.
     requests: Requests,
     replies: Vec<(Ticket, Reply)>,
     /// How long the partition took to complete background jobs. It counts towards the next turn.
@@ -98,17 +99,13 @@ impl<'a> Owner<'a> {
         while !stop && !self.partition.is_stopped() {
             // Before each turn: a new command waits for a turn, and not until nothing is left to decide.
             stop = self.take_mail(has_more);
-            let slice = self.carry_out_requests();
+            self.carry_out_requests();
             has_more = self.serve() != TurnEnd::Done;
             if !self.partition.is_stopped() {
                 self.told_space.tell(&self.partition, &self.runner.shared);
             }
             self.keep_in_use();
-            if let Some(request) = slice
-                && !self.partition.is_stopped()
-            {
-                self.read_slice(request);
-            }
+            self.read_slice();
         }
         match self.partition.ended() {
             Some(end @ (LogEnd::Fenced(_) | LogEnd::Diverged(_))) if !stop => {
@@ -161,6 +158,8 @@ impl<'a> Owner<'a> {
         }
         match end {
             TurnEnd::WaitForJob | TurnEnd::WaitForMemory if self.runner.workers.is_any_out() => {
+                // Whoever asks for metrics does not wait for the job.
+                self.read_slice();
                 let began = Instant::now();
                 self.wait_for_worker();
                 self.runner
@@ -190,54 +189,6 @@ impl<'a> Owner<'a> {
             false => USE_INTERVAL_MS,
         };
         self.use_due_at = now.boot.plus_ms(interval_ms);
-    }
-
-    /// Answers a request for metrics, a bounded part at a time.
-    fn read_slice(&mut self, request: SliceRequest) {
-        let now = self.clock.now(read_clocks());
-        let slice = slice_of(&mut self.partition, request.from, now.time);
-        // The reader may have given up.
-        let _ = request.answer.send(slice);
-    }
-
-    /// Begins and ends backups, before a turn: the removals that waited for the end of one are jobs of that turn.
-    /// Goes on with the scrub. Returns the request for metrics, which is answered after the turn.
-    fn carry_out_requests(&mut self) -> Option<SliceRequest> {
-        let slice = match self.requests.is_empty() {
-            true => None,
-            false => self.carry_out_seldom(),
-        };
-        if self.seen_promotion > self.checked_for && self.partition.check_owner() {
-            self.checked_for = self.seen_promotion;
-        }
-        if let Some(scrubber) = &self.scrubber
-            && let Some(job) = self.partition.next_scrub()
-        {
-            scrubber.send(job);
-        }
-        slice
-    }
-
-    fn carry_out_seldom(&mut self) -> Option<SliceRequest> {
-        let requests = mem::take(&mut self.requests);
-        let Runner {
-            shared, workers, ..
-        } = &*self.runner;
-        for request in requests.backups {
-            request.carry_out(&mut self.partition, shared, workers.opening());
-        }
-        if let Some(outcome) = requests.scrubbed {
-            self.partition.scrubbed(outcome);
-        }
-        for (of, answer) in requests.scrub_reports {
-            let mut report = self.partition.scrub_report();
-            if of == ReportOf::Quarantined {
-                report.quarantined = self.partition.quarantined_runs();
-            }
-            // The reader may have given up.
-            let _ = answer.send(report);
-        }
-        requests.slice
     }
 
     /// Commits on this thread, and hands slow work to the other threads. Returns the time that commits took.

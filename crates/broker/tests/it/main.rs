@@ -21,6 +21,7 @@ mod first_format;
 mod first_version;
 mod forwards;
 mod full_disk_cold;
+mod held;
 mod maintenance;
 mod metrics;
 mod opening;
