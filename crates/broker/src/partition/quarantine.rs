@@ -67,6 +67,9 @@ impl<T> Partition<T> {
         match space {
             Space::Plenty { .. } => {}
             Space::SettlementOnly { .. } | Space::None => {
+                if self.damaged.awaits_turn() {
+                    self.loads.warming.pass_over(self.now.boot);
+                }
                 for group in mem::take(&mut self.damaged.groups).into_keys() {
                     self.loads.note_lost(group);
                 }

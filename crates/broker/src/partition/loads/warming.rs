@@ -148,9 +148,8 @@ impl Warming {
 
     /// Notes that a run was passed over for a reason that passes. Without this, nothing would come back to it before the next
     /// snapshot, which an idle partition never writes.
-    fn pass_over(&mut self, now: BootTime) {
-        let at = now.plus_ms(PASSED_OVER_INTERVAL_MS);
-        self.again_at.get_or_insert(at);
+    pub(in crate::partition) fn pass_over(&mut self, now: BootTime) {
+        self.again_at = Some(now.plus_ms(PASSED_OVER_INTERVAL_MS));
     }
 
     /// When a round is to begin for such runs, if nothing else is under way.
@@ -166,7 +165,10 @@ impl Warming {
 
     /// Ends a round. If what lies beside pages takes more than a quarter of the limit only now, the next round looks for
     /// smaller pages at once.
-    fn end_round(&mut self, limit_bytes: u64) {
+    fn end_round(&mut self, limit_bytes: u64, now: BootTime) {
+        // A round over many runs takes longer than the interval, and the hand is to rest.
+        let least_at = now.plus_ms(PASSED_OVER_INTERVAL_MS);
+        self.again_at = self.again_at.map(|at| at.max(least_at));
         let before = self.pressure;
         self.pressure = match self.beside.size_bytes() > limit_bytes / 4 {
             true => Pressure::High,
@@ -364,7 +366,7 @@ impl<T> Partition<T> {
         warming.has_changed |= found.changed > 0;
         warming.has_left_unreadable |= found.has_left_unreadable;
         if found.is_round {
-            warming.end_round(limit_bytes);
+            warming.end_round(limit_bytes, now);
             // It may have waited for this.
             self.snapshot_if_due();
         }
@@ -618,6 +620,32 @@ mod tests {
         assert!(!has_room(Pressure::High, 501, 9000, 500), "an eighth");
     }
 
+    /// When another round is to begin, in milliseconds.
+    fn looks_again_ms(warming: &Warming) -> Option<u64> {
+        let at = warming.looks_again_at()?;
+        (0..60_000).find(|ms| at.has_passed(BootTime::ZERO.plus_ms(*ms)))
+    }
+
+    #[test]
+    fn what_is_passed_over_is_looked_for_again_once_the_hand_has_rested() {
+        let at = |ms| BootTime::ZERO.plus_ms(ms);
+        let mut warming = Warming::default();
+        warming.give_up(at(0));
+        assert_eq!(looks_again_ms(&warming), None, "it had found nothing");
+        warming.add_found(vec![(1, (Incarnation::default(), 7))]);
+        warming.give_up(at(1000));
+        assert_eq!(looks_again_ms(&warming), Some(11_000));
+        warming.begin_round();
+        assert_eq!(looks_again_ms(&warming), None);
+        // A long round: the hand rests after it.
+        warming.pass_over(at(12_000));
+        assert_eq!(looks_again_ms(&warming), None, "it is on its way");
+        warming.end_round(1000, at(30_000));
+        assert_eq!(looks_again_ms(&warming), Some(40_000));
+        warming.add_found(vec![(1, (Incarnation::default(), 7))]);
+        assert_eq!(looks_again_ms(&warming), None, "it has found some");
+    }
+
     #[test]
     fn a_second_round_looks_for_smaller_pages_at_once() {
         let mut warming = Warming {
@@ -626,15 +654,15 @@ mod tests {
             ..Warming::default()
         };
         let limit_bytes = Resident::of_records(8000).size_bytes();
-        warming.end_round(limit_bytes);
+        warming.end_round(limit_bytes, BootTime::ZERO);
         assert_eq!(warming.pressure, Pressure::Low, "a quarter is not more");
         assert!(!warming.is_looking);
         warming.beside = Resident::of_records(2001);
-        warming.end_round(limit_bytes);
+        warming.end_round(limit_bytes, BootTime::ZERO);
         assert_eq!(warming.pressure, Pressure::High);
         assert!(warming.is_looking);
         warming.beside = Resident::of_records(2001);
-        warming.end_round(limit_bytes);
+        warming.end_round(limit_bytes, BootTime::ZERO);
         assert!(!warming.is_looking, "it ends");
     }
 }
