@@ -378,13 +378,13 @@ fn partition_families(
         Family::histogram(
             "kew_partition_turn_cpu",
             Unit::Seconds,
-            "Processor time of a turn, at most: a turn of less than 1 ms counts as long as it took without its commit",
+            "Processor time of a turn, at most: a turn of less than 1 ms counts as long as it took, a longer one perhaps with its commit",
         )
         .observed(none(), instruments.turn_cpu.observed()),
         Family::gauge(
             "kew_partition_turn_cpu_max",
             Unit::Seconds,
-            "Most processor time of a turn since the start, without its commit",
+            "Most processor time of a turn since the start, perhaps with its commit",
         )
         .amount(
             none(),

@@ -7,7 +7,7 @@ use super::processor_time;
 /// A turn that took less has used no more than that, which tells enough.
 const LONG: Duration = Duration::from_millis(1);
 
-/// So old the last reading of the thread's processor time may be when a turn begins that becomes a long one.
+/// So old the last reading of the thread's processor time may be when the turn before a long one ends.
 const READ_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Reads the thread's processor time seldom. It is a system call, which takes as long as a command.
