@@ -158,7 +158,7 @@ impl<'a> Owner<'a> {
         }
         match end {
             TurnEnd::WaitForJob | TurnEnd::WaitForMemory if self.runner.workers.is_any_out() => {
-                // Whoever asks for metrics does not wait for the job.
+                // A reader of metrics does not wait for the job.
                 self.read_slice();
                 let began = Instant::now();
                 self.wait_for_worker();

@@ -1,4 +1,4 @@
-//! A partition whose next segment is not ready: commands wait, and whoever asks how it is gets an answer.
+//! A partition whose next segment is not ready: commands wait, and those who ask how it is get an answer.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex};
