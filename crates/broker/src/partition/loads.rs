@@ -8,10 +8,10 @@
 mod ahead;
 mod due;
 mod failing;
+mod reading;
 mod wants;
 mod warming;
 
-use std::any::Any;
 use std::collections::BTreeSet;
 
 use kew_engine::bus::{Behind, Unread};
@@ -19,16 +19,18 @@ use kew_engine::{
     BodyLocation, Command, EntityName, Group, GroupRead, GroupToRead, Incarnation, Missing,
     PageNumber, RunId, Slots, Taken, Tries, Turn,
 };
-use kew_log::{BootTime, GroupReader, Job, PageError, PagesRead, PagesToRead};
-use kew_planted::{Keeper, Seam, alter};
+use kew_log::{BootTime, Job, PagesRead};
+use kew_planted::Keeper;
 
 use self::ahead::Ahead;
 use self::due::{DueBodies, DueWork};
 use self::failing::FailingGroups;
+pub(super) use self::reading::Loaded;
+use self::reading::{Read, as_read, read_groups};
 pub(super) use self::wants::Asker;
 use self::wants::Wants;
 use self::warming::Warming;
-use super::bodies::{self, Bodies, Ended, ReadBodies};
+use super::bodies::{self, Bodies, Ended};
 use super::evacuation::Evacuation;
 use super::eviction::{keeps, may_leave};
 use super::known_pages::page_to_log;
@@ -74,30 +76,6 @@ pub(super) struct Loads {
     /// bodies were asked for.
     due_bodies: DueBodies,
     pub(super) rests: Rests,
-}
-
-/// What a job has read.
-pub(super) enum Loaded {
-    Groups(GroupsRead, PagesRead),
-    /// Groups that no command had asked for.
-    Ahead(GroupsRead, PagesRead),
-    /// Groups of runs whose pages are to be written again.
-    ToWarm(GroupsRead, PagesRead),
-    Bodies(ReadBodies),
-}
-
-pub(super) type GroupsRead = Vec<(Group, Slots, Read)>;
-
-/// What became of a group.
-pub(super) enum Read {
-    Group(GroupRead),
-    /// There was no file descriptor. It is read later.
-    NotNow,
-    /// The disk has bad sectors in both copies, it says: that may pass, and is not known to be damage.
-    BadSectors,
-    /// The bytes of both copies are damaged.
-    Damaged(PageNumber),
-    Failed(Unread),
 }
 
 /// The entities that a command names, if it is going to be decided without due work that comes before it, because that work
@@ -663,56 +641,5 @@ impl<T> Pins<'_, T> {
             || self.evacuation.is_pinned(run)
             || self.scrub.is_pinned(run);
         keeps(Keeper::Pins, is_pinned)
-    }
-}
-
-/// What a job has read, as it passes a seam.
-fn as_read<R: Any>(mut read: R) -> R {
-    alter(Seam::Loaded, &mut read);
-    read
-}
-
-fn read_groups(pages: PagesToRead, groups: Vec<(Slots, GroupToRead)>) -> (GroupsRead, PagesRead) {
-    pages.read(|reader| {
-        let read = |(slots, to_read): (Slots, GroupToRead)| {
-            (to_read.group(), slots, read_group(reader, &to_read))
-        };
-        groups.into_iter().map(read).collect()
-    })
-}
-
-fn read_group(reader: &mut GroupReader<'_>, to_read: &GroupToRead) -> Read {
-    let page = page_to_log(to_read.page());
-    let read = |index| as_read((to_read.group(), index, reader.group(page, index))).2;
-    let groups = to_read.groups().map(read);
-    match groups.collect::<Result<Vec<_>, _>>() {
-        Ok(groups) => match to_read.decode(&groups) {
-            Ok(read) => Read::Group(read),
-            Err(error) => {
-                tracing::error!(%error, "a page is not what it should be");
-                Read::Failed(Unread::Lost)
-            }
-        },
-        Err(PageError::Io(failure)) if failure.is_no_descriptor() => Read::NotNow,
-        Err(PageError::Io(failure)) => {
-            let is_bad_sector = failure.is_bad_sector();
-            tracing::warn!(error = %failure, "a page cannot be read: commands that need its messages or ids are to be tried again");
-            match is_bad_sector {
-                true => Read::BadSectors,
-                false => Read::Failed(Unread::Now),
-            }
-        }
-        Err(error @ PageError::Damaged(_)) => {
-            tracing::error!(%error, "a page cannot be read: commands that need its messages or ids are refused");
-            match reader.has_both_files(page) {
-                true => Read::Damaged(to_read.page()),
-                false => Read::Failed(Unread::Lost),
-            }
-        }
-        Err(error @ PageError::Newer { .. }) => {
-            tracing::error!(%error, "a page cannot be read: commands that need its messages or ids are refused");
-            // The version that has written them reads them.
-            Read::Failed(Unread::Now)
-        }
     }
 }
