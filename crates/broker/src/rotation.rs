@@ -12,7 +12,6 @@
 //!
 //! It knows nothing of the mailbox and of admission, which bound how many commands wait.
 
-use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroU64;
@@ -20,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use kew_engine::{Class, Command, Description, EntityName, Touches};
 use rustc_hash::FxHashMap;
+use slab::Slab;
 
 /// Where commands come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -172,8 +172,24 @@ pub struct Excess {
 enum Place<T> {
     /// A command that is a source of its own.
     Alone(T, Command),
-    /// A source. Its commands are in `of_source`, at least one.
-    Source(Source),
+    /// A source, with the key that it has in `sources`.
+    Source(usize),
+}
+
+/// Those who wait for one entity.
+#[derive(Debug)]
+struct Line<T> {
+    target: Target,
+    /// At least one.
+    places: VecDeque<Place<T>>,
+}
+
+/// The commands of one source.
+#[derive(Debug)]
+struct Own<T> {
+    source: Source,
+    /// Each with its line. At least one.
+    commands: VecDeque<(T, Command, Target)>,
 }
 
 /// The commands of all sources. The order in which it gives them out depends on the order in which they came,
@@ -181,19 +197,21 @@ enum Place<T> {
 #[derive(Debug)]
 pub struct Rotation<T> {
     share: Share,
-    /// The lines that are served in turn. The first one is being served.
-    ring: VecDeque<Target>,
+    /// The lines that are served in turn, by their keys in `lines`. The first one is being served.
+    ring: VecDeque<usize>,
     /// Those that are not served before the turn ends.
-    held: Vec<Target>,
+    held: Vec<usize>,
     excess: Excess,
-    /// All lines, with at least one place each. A source has one place in all of them.
-    lines: HashMap<Target, VecDeque<Place<T>>>,
-    /// Each command with its line. Nobody outside chooses the number of a source, so a cheap hash will do.
-    of_source: FxHashMap<Source, VecDeque<(T, Command, Target)>>,
+    /// A source has one place in all lines. What is served is found by keys: no name is hashed for each command.
+    lines: Slab<Line<T>>,
+    line_of: HashMap<Target, usize>,
+    sources: Slab<Own<T>>,
+    /// Nobody outside chooses the number of a source, so a cheap hash will do.
+    of_source: FxHashMap<Source, usize>,
     /// How many commands of the first line were taken of its share, and what they cost.
     taken: (u64, Cost),
-    /// The source of the last one, if it still has the first place of that line.
-    served: Option<Source>,
+    /// Whether the source of the last one still has the first place of that line.
+    is_served_first: bool,
     count: usize,
     /// Empty lines and queues, kept for their room.
     spare_lines: Spare<Place<T>>,
@@ -214,10 +232,12 @@ impl<T> Rotation<T> {
             ring: VecDeque::new(),
             held: Vec::new(),
             excess: Excess::default(),
-            lines: HashMap::new(),
+            lines: Slab::new(),
+            line_of: HashMap::new(),
+            sources: Slab::new(),
             of_source: FxHashMap::default(),
             taken: (0, Cost::default()),
-            served: None,
+            is_served_first: false,
             count: 0,
             spare_lines: Spare::default(),
             spare: Spare::default(),
@@ -236,14 +256,17 @@ impl<T> Rotation<T> {
             self.line_up(target, Place::Alone(ticket, command));
             return;
         }
-        match self.of_source.entry(source) {
-            Entry::Occupied(commands) => commands.into_mut().push_back((ticket, command, target)),
-            Entry::Vacant(place) => {
-                let commands = place.insert(self.spare.take());
-                commands.push_back((ticket, command, target));
-                self.line_up(target, Place::Source(source));
-            }
+        let waiting = (ticket, command, target);
+        let known = self.of_source.get(&source);
+        if let Some(own) = known.and_then(|&key| self.sources.get_mut(key)) {
+            own.commands.push_back(waiting);
+            return;
         }
+        let mut commands = self.spare.take();
+        commands.push_back(waiting);
+        let key = self.sources.insert(Own { source, commands });
+        self.of_source.insert(source, key);
+        self.line_up(target, Place::Source(key));
     }
 
     /// How many commands wait.
@@ -269,35 +292,50 @@ impl<T> Rotation<T> {
 
     /// Adds a place at the end of the line of an entity.
     fn line_up(&mut self, target: Target, place: Place<T>) {
-        let (ring, spare) = (&mut self.ring, &mut self.spare_lines);
-        let line = self.lines.entry(target).or_insert_with(|| {
-            ring.push_back(target);
-            spare.take()
-        });
-        line.push_back(place);
+        let known = self.line_of.get(&target);
+        if let Some(line) = known.and_then(|&key| self.lines.get_mut(key)) {
+            line.places.push_back(place);
+            return;
+        }
+        let mut places = self.spare_lines.take();
+        places.push_back(place);
+        let key = self.lines.insert(Line { target, places });
+        self.line_of.insert(target, key);
+        self.ring.push_back(key);
+    }
+
+    /// The line that is being served.
+    fn first_line(&self) -> Option<&Line<T>> {
+        self.lines.get(*self.ring.front()?)
     }
 
     /// Takes the first command of the first place of the first line, and takes away the place of a source that
     /// does not wait there any more.
     fn take_first(&mut self) -> Option<(T, Command)> {
-        let target = *self.ring.front()?;
-        let line = self.lines.get_mut(&target)?;
-        self.served = None;
-        let source = match line.pop_front()? {
-            Place::Alone(ticket, command) => return Some((ticket, command)),
-            Place::Source(source) => source,
-        };
-        let commands = self.of_source.get_mut(&source)?;
-        let (ticket, command, _) = commands.pop_front()?;
-        match commands.front().map(|(_, _, target)| *target) {
-            Some(next) if next == target => {
-                line.push_front(Place::Source(source));
-                self.served = Some(source);
+        self.is_served_first = false;
+        let line = self.lines.get_mut(*self.ring.front()?)?;
+        let key = match line.places.front()? {
+            Place::Source(key) => *key,
+            Place::Alone(..) => {
+                return match line.places.pop_front()? {
+                    Place::Alone(ticket, command) => Some((ticket, command)),
+                    Place::Source(_) => None,
+                };
             }
-            Some(next) => self.line_up(next, Place::Source(source)),
+        };
+        let own = self.sources.get_mut(key)?;
+        let (ticket, command, _) = own.commands.pop_front()?;
+        match own.commands.front().map(|(_, _, target)| *target) {
+            Some(next) if next == line.target => self.is_served_first = true,
+            Some(next) => {
+                line.places.pop_front();
+                self.line_up(next, Place::Source(key));
+            }
             None => {
-                let room = self.of_source.remove(&source);
-                self.spare.keep(room);
+                line.places.pop_front();
+                let Own { source, commands } = self.sources.remove(key);
+                self.of_source.remove(&source);
+                self.spare.keep(commands);
             }
         }
         Some((ticket, command))
@@ -313,29 +351,30 @@ impl<T> Rotation<T> {
 
     /// Whether nobody waits in the first line any more.
     fn is_line_empty(&self) -> bool {
-        let line = self.ring.front().and_then(|it| self.lines.get(it));
-        line.is_some_and(VecDeque::is_empty)
+        self.first_line().is_some_and(|it| it.places.is_empty())
     }
 
     /// Serves the next entity. The line of the one that was served goes behind the others, or ends, and the source
     /// that was served goes to the end of that line.
     fn serve_next(&mut self) {
         self.taken = (0, Cost::default());
-        let served = self.served.take();
-        let Some(target) = self.ring.pop_front() else {
+        let is_served_first = std::mem::take(&mut self.is_served_first);
+        let Some(key) = self.ring.pop_front() else {
             return;
         };
-        match self.lines.get_mut(&target) {
-            Some(line) if !line.is_empty() => {
-                if served.is_some() {
-                    line.rotate_left(1);
+        match self.lines.get_mut(key) {
+            Some(line) if !line.places.is_empty() => {
+                if is_served_first {
+                    line.places.rotate_left(1);
                 }
-                self.ring.push_back(target);
+                self.ring.push_back(key);
             }
-            Some(_) | None => {
-                let room = self.lines.remove(&target);
-                self.spare_lines.keep(room);
+            Some(_) => {
+                let Line { target, places } = self.lines.remove(key);
+                self.line_of.remove(&target);
+                self.spare_lines.keep(places);
             }
+            None => {}
         }
     }
 }
@@ -346,22 +385,23 @@ impl<T> Waiting<T> for Rotation<T> {
     }
 
     fn front_mut(&mut self) -> Option<&mut Command> {
-        let line = self.lines.get_mut(self.ring.front()?)?;
-        match line.front_mut()? {
+        let line = self.lines.get_mut(*self.ring.front()?)?;
+        match line.places.front_mut()? {
             Place::Alone(_, command) => Some(command),
-            Place::Source(source) => {
-                let commands = self.of_source.get_mut(source)?;
-                commands.front_mut().map(|(_, command, _)| command)
+            Place::Source(key) => {
+                let own = self.sources.get_mut(*key)?;
+                own.commands.front_mut().map(|(_, command, _)| command)
             }
         }
     }
 
     fn front_source(&self) -> Source {
-        let line = self.ring.front().and_then(|first| self.lines.get(first));
-        match line.and_then(VecDeque::front) {
-            Some(Place::Source(source)) => *source,
-            Some(Place::Alone(..)) | None => Source::ALONE,
-        }
+        let place = self.first_line().and_then(|line| line.places.front());
+        let own = match place {
+            Some(Place::Source(key)) => self.sources.get(*key),
+            Some(Place::Alone(..)) | None => None,
+        };
+        own.map_or(Source::ALONE, |own| own.source)
     }
 
     fn take(&mut self, cost: Cost) -> Option<(T, Command)> {
@@ -388,11 +428,11 @@ impl<T> Waiting<T> for Rotation<T> {
             *body_bytes = body_bytes.saturating_sub(size_bytes);
             return false;
         }
-        if let Some(target) = self.ring.pop_front() {
-            self.held.push(target);
+        if let Some(line) = self.ring.pop_front() {
+            self.held.push(line);
         }
         self.taken = (0, Cost::default());
-        self.served = None;
+        self.is_served_first = false;
         true
     }
 
@@ -436,11 +476,8 @@ impl<T> Spare<T> {
         queue
     }
 
-    fn keep(&mut self, queue: Option<VecDeque<T>>) {
-        if let Some(queue) = queue
-            && self.queues.len() < Self::COUNT_MAX
-            && self.room + queue.capacity() <= Self::ROOM_MAX
-        {
+    fn keep(&mut self, queue: VecDeque<T>) {
+        if self.queues.len() < Self::COUNT_MAX && self.room + queue.capacity() <= Self::ROOM_MAX {
             self.room += queue.capacity();
             self.queues.push(queue);
         }
