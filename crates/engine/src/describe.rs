@@ -45,7 +45,22 @@ impl Writes<'_> {
     }
 }
 
+/// What a decision needs of the description of its command.
+#[derive(Debug)]
+pub struct Checked {
+    pub(crate) needs_bodies: bool,
+    pub(crate) refusal: Option<Refusal>,
+}
+
 impl Description<'_> {
+    /// What a decision needs of it, so that the command is not described once more.
+    pub fn checked(self) -> Checked {
+        Checked {
+            needs_bodies: self.needs_bodies,
+            refusal: self.refusal,
+        }
+    }
+
     /// The most bytes of a batch that the command takes in this state, with the due work before it, if at
     /// most `due_budget` due things are done. At least one is done in each of its queues, unless the budget
     /// is 0.

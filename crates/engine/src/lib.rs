@@ -47,7 +47,7 @@ pub use catalogue::{
     QuotaLimit, Scope, Touches, Writes,
 };
 pub use command::Command;
-pub use describe::Description;
+pub use describe::{Checked, Description};
 pub use effect::{
     Arrival, Bodies, BusSession, Effect, Effects, Lease, NewBody, NextCopy, Own, Rest, SessionOf,
     Standing, Was,

@@ -21,6 +21,7 @@ pub use self::tick::Ticked;
 use crate::bus::{self, BusFact, COPIES_AT_ONCE_MAX, Format, HandOut, NoFormat};
 use crate::catalogue::{self, Scope};
 use crate::command::Command;
+use crate::describe::Checked;
 use crate::event::{Event, Fact};
 use crate::outcome::{Outcome, Refusal};
 use crate::state::State;
@@ -115,17 +116,25 @@ impl<'a> Turn<'a> {
 
     /// Decides a command. If records or bodies may not be in memory, [`Turn::prepare`] comes first.
     pub fn decide(&mut self, command: Command) -> Decision {
-        let decision = self.decide_command(command);
+        let checked = command.describe().checked();
+        self.decide_checked(command, checked)
+    }
+
+    /// The same for a caller that has described the command, as it is now.
+    pub fn decide_checked(&mut self, command: Command, checked: Checked) -> Decision {
+        let decision = self.decide_command(command, checked);
         self.record_effects();
         self.is_due_done = false;
         self.hand_out.clear();
         decision
     }
 
-    fn decide_command(&mut self, command: Command) -> Decision {
-        let description = command.describe();
-        let needs_bodies = description.needs_bodies;
-        if let Some(refusal) = description.refusal {
+    fn decide_command(&mut self, command: Command, checked: Checked) -> Decision {
+        let Checked {
+            needs_bodies,
+            refusal,
+        } = checked;
+        if let Some(refusal) = refusal {
             return in_catalogue(Err(refusal));
         }
         if needs_bodies && !self.is_due_done {

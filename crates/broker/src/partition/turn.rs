@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use kew_engine::{Class, Missing, Timestamp, Turn};
+use kew_engine::{Checked, Class, Missing, Timestamp, Turn};
 use kew_log::Reservation;
 
 use super::Partition;
@@ -63,6 +63,7 @@ struct Admitted<T> {
     taking: Option<Taking>,
     is_read: bool,
     has_bodies: bool,
+    checked: Checked,
 }
 
 impl<T> Deciding<T> {
@@ -263,6 +264,7 @@ impl<T> Partition<T> {
         let taking = Taking::of(&description);
         let is_read = description.class == Class::Read;
         let has_bodies = description.needs_bodies;
+        let checked = description.checked();
         let Some((mut candidate, source)) = self.take_next(commands, cost, has_bodies) else {
             return ControlFlow::Break(());
         };
@@ -277,6 +279,7 @@ impl<T> Partition<T> {
                     taking,
                     is_read,
                     has_bodies,
+                    checked,
                 }));
             }
         };
@@ -298,6 +301,7 @@ impl<T> Partition<T> {
             taking,
             is_read,
             has_bodies,
+            checked,
         } = admitted;
         let may_miss = self.state.may_miss(has_bodies);
         let mut journal = Writing {
@@ -338,7 +342,7 @@ impl<T> Partition<T> {
         } = candidate;
         let left_alone = left_alone(&command, &tries);
         let receiving = turn.receiving(&command);
-        let decision = turn.decide(command);
+        let decision = turn.decide_checked(command, checked);
         self.loads.note_left_alone(left_alone, &tries);
         if let Some(id) = left {
             self.release(id, replies);
