@@ -140,9 +140,16 @@ fn bit(slot: usize) -> u64 {
 
 impl Records {
     pub(super) fn get(&self, slot: usize) -> Option<&Record> {
+        self.get_with_first(slot).map(|(record, _)| record)
+    }
+
+    /// A record, and the first number of its message, if it has one.
+    pub(super) fn get_with_first(&self, slot: usize) -> Option<(&Record, Option<SequenceNumber>)> {
         let at = self.find(slot).ok()?;
         let block = self.blocks.get(at).filter(|block| block.has(slot))?;
-        block.records.get(block.place(slot))
+        let record = block.records.get(block.place(slot))?;
+        let first = block.firsts.as_ref().and_then(|it| it.get(slot));
+        Some((record, first))
     }
 
     pub(super) fn get_mut(&mut self, slot: usize) -> Option<&mut Record> {
@@ -164,12 +171,6 @@ impl Records {
             block.reserve(length);
             block.records.insert(place, record);
         }
-    }
-
-    /// The first number of the message in a slot, if it is here.
-    pub(super) fn first_number(&self, slot: usize) -> Option<SequenceNumber> {
-        let at = self.find(slot).ok()?;
-        self.blocks.get(at)?.firsts.as_ref()?.get(slot)
     }
 
     /// Notes the first number of the message in a slot. Returns false if it is too far from those of the messages
@@ -224,13 +225,15 @@ impl Records {
         self.blocks.iter().map(|it| it.records.capacity()).sum()
     }
 
-    /// The place of the block with a slot, or where it would be. Nearly always it is the last one, or none before it
-    /// is missing.
+    /// The place of the block with a slot, or where it would be. Nearly always it is the last one, or none is missing
+    /// between it and the first one.
     fn find(&self, slot: usize) -> Result<usize, usize> {
         let index = slot / SLOTS_PER_BLOCK;
         let is_at = |at: usize| self.blocks.get(at).is_some_and(|it| it.index == index);
         let last = self.blocks.len().wrapping_sub(1);
-        if let Some(at) = [last, index].into_iter().find(|at| is_at(*at)) {
+        let first_index = self.blocks.first().map_or(0, |it| it.index);
+        let from_first = index.wrapping_sub(first_index);
+        if let Some(at) = [last, from_first].into_iter().find(|at| is_at(*at)) {
             return Ok(at);
         }
         let blocks = &self.blocks;
@@ -269,6 +272,10 @@ mod tests {
         records
     }
 
+    fn first_number(records: &Records, slot: usize) -> Option<SequenceNumber> {
+        records.get_with_first(slot)?.1
+    }
+
     #[test]
     fn first_numbers_that_are_near_each_other_are_kept() {
         let number = SequenceNumber::new;
@@ -293,10 +300,10 @@ mod tests {
             (6, u64::MAX >> 8),
         ] {
             assert!(!records.set_first_number(slot, number(first)), "{slot}");
-            assert_eq!(records.first_number(slot), None);
+            assert_eq!(first_number(&records, slot), None);
         }
         for (slot, first) in kept {
-            assert_eq!(records.first_number(slot), Some(number(first)));
+            assert_eq!(first_number(&records, slot), Some(number(first)));
         }
         // It goes with its message.
         assert!(records.take(0));
@@ -306,7 +313,7 @@ mod tests {
             Record::ready(Timestamp::ZERO, BodyLocation::default()),
             RunLength::DEFAULT,
         );
-        assert_eq!(records.first_number(0), None);
-        assert_eq!(records.clone().first_number(1), Some(number(near - far)));
+        assert_eq!(first_number(&records, 0), None);
+        assert_eq!(first_number(&records.clone(), 1), Some(number(near - far)));
     }
 }

@@ -360,10 +360,11 @@ impl Run {
 
     /// The message of a slot, if its record is in memory.
     pub(super) fn entry_here(&self, slot: usize) -> Option<Entry<'_>> {
+        let (record, first_number) = self.records.get_with_first(slot)?;
         Some(Entry {
             number: self.number(slot),
-            record: self.records.get(slot)?,
-            first_number: self.records.first_number(slot),
+            record,
+            first_number,
             side: self.sides.get(&slot),
         })
     }
