@@ -176,7 +176,7 @@ enum Place<T> {
     Source(usize),
 }
 
-/// Those who wait for one entity.
+/// A line of those whose next command touches one entity.
 #[derive(Debug)]
 struct Line<T> {
     target: Target,
@@ -186,28 +186,40 @@ struct Line<T> {
 
 /// The commands of one source.
 #[derive(Debug)]
-struct Own<T> {
+struct OfSource<T> {
     source: Source,
     /// Each with its line. At least one.
     commands: VecDeque<(T, Command, Target)>,
 }
 
+/// Why a line is where its key says.
+const LINE_STAYS: &str = "a line ends only when its key leaves the ring";
+
+/// Why a source is where its key says.
+const SOURCE_STAYS: &str = "a source ends with its place";
+
 /// The commands of all sources. The order in which it gives them out depends on the order in which they came,
 /// and on nothing else.
+///
+/// To serve a command, nothing is looked up by a hash: lines and sources are named by their keys. Keys are used again, but
+/// none is kept longer than what it names. That of a line is in the ring or among those that are held, once, and the line
+/// ends when its key leaves the ring. That of a source is in its one place, and the source ends with it.
 #[derive(Debug)]
 pub struct Rotation<T> {
     share: Share,
     /// The lines that are served in turn, by their keys in `lines`. The first one is being served.
     ring: VecDeque<usize>,
-    /// Those that are not served before the turn ends.
+    /// The keys of those that are not served before the turn ends.
     held: Vec<usize>,
     excess: Excess,
-    /// A source has one place in all lines. What is served is found by keys: no name is hashed for each command.
+    /// All lines. A source has one place in all of them.
     lines: Slab<Line<T>>,
+    /// Their keys.
     line_of: HashMap<Target, usize>,
-    sources: Slab<Own<T>>,
-    /// Nobody outside chooses the number of a source, so a cheap hash will do.
-    of_source: FxHashMap<Source, usize>,
+    /// All sources but [`Source::ALONE`].
+    sources: Slab<OfSource<T>>,
+    /// Their keys. Nobody outside chooses the number of a source, so a cheap hash will do.
+    source_of: FxHashMap<Source, usize>,
     /// How many commands of the first line were taken of its share, and what they cost.
     taken: (u64, Cost),
     /// Whether the source of the last one still has the first place of that line.
@@ -235,7 +247,7 @@ impl<T> Rotation<T> {
             lines: Slab::new(),
             line_of: HashMap::new(),
             sources: Slab::new(),
-            of_source: FxHashMap::default(),
+            source_of: FxHashMap::default(),
             taken: (0, Cost::default()),
             is_served_first: false,
             count: 0,
@@ -257,15 +269,15 @@ impl<T> Rotation<T> {
             return;
         }
         let waiting = (ticket, command, target);
-        let known = self.of_source.get(&source);
-        if let Some(own) = known.and_then(|&key| self.sources.get_mut(key)) {
-            own.commands.push_back(waiting);
+        if let Some(key) = self.source_of.get(&source) {
+            let known = self.sources.get_mut(*key).expect(SOURCE_STAYS);
+            known.commands.push_back(waiting);
             return;
         }
         let mut commands = self.spare.take();
         commands.push_back(waiting);
-        let key = self.sources.insert(Own { source, commands });
-        self.of_source.insert(source, key);
+        let key = self.sources.insert(OfSource { source, commands });
+        self.source_of.insert(source, key);
         self.line_up(target, Place::Source(key));
     }
 
@@ -292,8 +304,8 @@ impl<T> Rotation<T> {
 
     /// Adds a place at the end of the line of an entity.
     fn line_up(&mut self, target: Target, place: Place<T>) {
-        let known = self.line_of.get(&target);
-        if let Some(line) = known.and_then(|&key| self.lines.get_mut(key)) {
+        if let Some(key) = self.line_of.get(&target) {
+            let line = self.lines.get_mut(*key).expect(LINE_STAYS);
             line.places.push_back(place);
             return;
         }
@@ -306,35 +318,31 @@ impl<T> Rotation<T> {
 
     /// The line that is being served.
     fn first_line(&self) -> Option<&Line<T>> {
-        self.lines.get(*self.ring.front()?)
+        let key = self.ring.front()?;
+        Some(self.lines.get(*key).expect(LINE_STAYS))
     }
 
     /// Takes the first command of the first place of the first line, and takes away the place of a source that
     /// does not wait there any more.
     fn take_first(&mut self) -> Option<(T, Command)> {
         self.is_served_first = false;
-        let line = self.lines.get_mut(*self.ring.front()?)?;
-        let key = match line.places.front()? {
-            Place::Source(key) => *key,
-            Place::Alone(..) => {
-                return match line.places.pop_front()? {
-                    Place::Alone(ticket, command) => Some((ticket, command)),
-                    Place::Source(_) => None,
-                };
-            }
+        let key = *self.ring.front()?;
+        let line = self.lines.get_mut(key).expect(LINE_STAYS);
+        let key = match line.places.pop_front()? {
+            Place::Alone(ticket, command) => return Some((ticket, command)),
+            Place::Source(key) => key,
         };
-        let own = self.sources.get_mut(key)?;
+        let own = self.sources.get_mut(key).expect(SOURCE_STAYS);
         let (ticket, command, _) = own.commands.pop_front()?;
         match own.commands.front().map(|(_, _, target)| *target) {
-            Some(next) if next == line.target => self.is_served_first = true,
-            Some(next) => {
-                line.places.pop_front();
-                self.line_up(next, Place::Source(key));
+            Some(next) if next == line.target => {
+                line.places.push_front(Place::Source(key));
+                self.is_served_first = true;
             }
+            Some(next) => self.line_up(next, Place::Source(key)),
             None => {
-                line.places.pop_front();
-                let Own { source, commands } = self.sources.remove(key);
-                self.of_source.remove(&source);
+                let OfSource { source, commands } = self.sources.remove(key);
+                self.source_of.remove(&source);
                 self.spare.keep(commands);
             }
         }
@@ -362,20 +370,17 @@ impl<T> Rotation<T> {
         let Some(key) = self.ring.pop_front() else {
             return;
         };
-        match self.lines.get_mut(key) {
-            Some(line) if !line.places.is_empty() => {
-                if is_served_first {
-                    line.places.rotate_left(1);
-                }
-                self.ring.push_back(key);
-            }
-            Some(_) => {
-                let Line { target, places } = self.lines.remove(key);
-                self.line_of.remove(&target);
-                self.spare_lines.keep(places);
-            }
-            None => {}
+        let line = self.lines.get_mut(key).expect(LINE_STAYS);
+        if line.places.is_empty() {
+            let Line { target, places } = self.lines.remove(key);
+            self.line_of.remove(&target);
+            self.spare_lines.keep(places);
+            return;
         }
+        if is_served_first {
+            line.places.rotate_left(1);
+        }
+        self.ring.push_back(key);
     }
 }
 
@@ -385,23 +390,22 @@ impl<T> Waiting<T> for Rotation<T> {
     }
 
     fn front_mut(&mut self) -> Option<&mut Command> {
-        let line = self.lines.get_mut(*self.ring.front()?)?;
+        let key = *self.ring.front()?;
+        let line = self.lines.get_mut(key).expect(LINE_STAYS);
         match line.places.front_mut()? {
             Place::Alone(_, command) => Some(command),
             Place::Source(key) => {
-                let own = self.sources.get_mut(*key)?;
+                let own = self.sources.get_mut(*key).expect(SOURCE_STAYS);
                 own.commands.front_mut().map(|(_, command, _)| command)
             }
         }
     }
 
     fn front_source(&self) -> Source {
-        let place = self.first_line().and_then(|line| line.places.front());
-        let own = match place {
-            Some(Place::Source(key)) => self.sources.get(*key),
-            Some(Place::Alone(..)) | None => None,
-        };
-        own.map_or(Source::ALONE, |own| own.source)
+        match self.first_line().and_then(|line| line.places.front()) {
+            Some(Place::Source(key)) => self.sources.get(*key).expect(SOURCE_STAYS).source,
+            Some(Place::Alone(..)) | None => Source::ALONE,
+        }
     }
 
     fn take(&mut self, cost: Cost) -> Option<(T, Command)> {

@@ -1,5 +1,7 @@
 //! The order in which commands are given out.
 
+use std::collections::BTreeSet;
+
 use kew_engine::EntityName;
 use kew_engine::storage::StorageCommand;
 use proptest::prelude::*;
@@ -45,6 +47,33 @@ fn all(rotation: &mut Rotation<(u64, u32)>) -> Vec<(u64, u32)> {
     std::iter::from_fn(|| take(rotation, Cost::default())).collect()
 }
 
+/// Each key names what it should, and nothing is left over.
+fn check(rotation: &Rotation<(u64, u32)>) {
+    let ring = rotation.ring.iter().chain(&rotation.held);
+    let keys: BTreeSet<usize> = ring.copied().collect();
+    assert_eq!(keys.len(), rotation.ring.len() + rotation.held.len());
+    let lines = &rotation.lines;
+    assert_eq!(keys, lines.iter().map(|(key, _)| key).collect());
+    let of_lines = lines.iter().map(|(key, line)| (line.target, key));
+    assert_eq!(rotation.line_of, of_lines.collect());
+    let sources = &rotation.sources;
+    let of_sources = sources.iter().map(|(key, it)| (it.source, key));
+    assert_eq!(rotation.source_of, of_sources.collect());
+    let mut places = Vec::new();
+    for (_, line) in lines {
+        assert!(!line.places.is_empty());
+        for place in &line.places {
+            if let Place::Source(key) = place {
+                assert_eq!(sources[*key].commands[0].2, line.target);
+                places.push(*key);
+            }
+        }
+    }
+    places.sort_unstable();
+    let of_sources: Vec<usize> = sources.iter().map(|(key, _)| key).collect();
+    assert_eq!(places, of_sources, "each has one place");
+}
+
 #[test]
 fn sources_are_served_in_turn() {
     let mut rotation = rotation(2);
@@ -66,7 +95,7 @@ fn sources_are_served_in_turn() {
         (1, 4),
     ];
     assert_eq!(all(&mut rotation), order);
-    assert!(rotation.is_empty() && rotation.of_source.is_empty());
+    assert!(rotation.is_empty() && rotation.source_of.is_empty());
 }
 
 #[test]
@@ -168,13 +197,68 @@ struct Waits {
     of_entities: HashMap<usize, u64>,
 }
 
+#[derive(Clone, Debug)]
+enum Step {
+    /// A source, or none, gets a command for an entity.
+    Push(u64, usize),
+    /// A command of so many bytes is taken.
+    Take(u64),
+    Hold,
+    EndTurn,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        5 => (0u64..5, 0usize..3).prop_map(|(source, entity)| Step::Push(source, entity)),
+        4 => (0u64..40_000).prop_map(Step::Take),
+        1 => Just(Step::Hold),
+        1 => Just(Step::EndTurn),
+    ];
+    proptest::collection::vec(step, 1..300)
+}
+
+const QUEUES: [&str; 3] = ["a", "b", "c"];
+
 proptest! {
+    #[test]
+    fn keys_are_used_again_and_nothing_is_lost(steps in steps()) {
+        let mut rotation = rotation(3);
+        let mut left = BTreeSet::new();
+        let mut last = HashMap::new();
+        for (number, step) in (0u32..).zip(steps) {
+            match step {
+                Step::Push(source, entity) => {
+                    push_for(&mut rotation, QUEUES[entity], source, number..number + 1);
+                    left.insert((source, number));
+                }
+                Step::Take(size_bytes) => {
+                    if let Some(taken) = take(&mut rotation, Cost { size_bytes, steps: 1 }) {
+                        prop_assert!(left.remove(&taken));
+                        let (source, number) = taken;
+                        let before = last.insert(source, number);
+                        prop_assert!(source == 0 || before < Some(number));
+                    }
+                }
+                Step::Hold => {
+                    let is_there = rotation.front_mut().is_some();
+                    prop_assert_eq!(is_there, is_there && rotation.hold(0));
+                }
+                Step::EndTurn => rotation.end_turn(),
+            }
+            check(&rotation);
+            prop_assert_eq!(rotation.len(), left.len());
+        }
+        let drained: BTreeSet<_> = rotation.drain().map(|(ticket, _)| ticket).collect();
+        prop_assert_eq!(drained, left);
+        check(&rotation);
+        prop_assert!(rotation.lines.is_empty());
+    }
+
     /// Steps: a source gets a command for an entity, or (0) a command is taken.
     #[test]
     fn nothing_is_lost_and_each_source_keeps_its_order(
         steps in proptest::collection::vec((0u64..6, 0usize..3, 0u64..40_000), 1..400),
     ) {
-        const QUEUES: [&str; 3] = ["a", "b", "c"];
         let mut rotation = rotation(3);
         let mut waiting = HashMap::<u64, Waits>::new();
         for (number, (source, entity, size_bytes)) in (0u32..).zip(steps) {
