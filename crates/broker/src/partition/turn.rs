@@ -265,7 +265,7 @@ impl<T> Partition<T> {
         let is_read = description.class == Class::Read;
         let has_bodies = description.needs_bodies;
         let checked = description.checked();
-        let Some((mut candidate, source)) = self.take_next(commands, cost, has_bodies) else {
+        let Some((mut candidate, source)) = self.take_next(commands, cost) else {
             return ControlFlow::Break(());
         };
         let rejection = match is_admitted {
@@ -408,18 +408,12 @@ impl<T> Partition<T> {
         &mut self,
         commands: &mut impl Waiting<T>,
         cost: Cost,
-        needs_bodies: bool,
     ) -> Option<(Candidate<T>, Source)> {
         if let Some(candidate) = self.lanes.take_front() {
             // It has its lanes.
             return Some((candidate, Source::ALONE));
         }
-        // Nobody asks where a command comes from that cannot wait: to find out costs as much as to take it.
-        let may_wait = needs_bodies || !self.lanes.is_empty() || self.state.may_be_cold();
-        let source = match may_wait {
-            true => commands.front_source(),
-            false => Source::ALONE,
-        };
+        let source = commands.front_source();
         let (ticket, command) = commands.take(cost)?;
         Some((Candidate::new(ticket, command), source))
     }
