@@ -46,7 +46,7 @@ impl Writes<'_> {
 }
 
 /// What a decision needs of the description of its command.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Checked {
     pub(crate) needs_bodies: bool,
     pub(crate) refusal: Option<Refusal>,

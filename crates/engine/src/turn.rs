@@ -122,6 +122,11 @@ impl<'a> Turn<'a> {
 
     /// The same for a caller that has described the command, as it is now.
     pub fn decide_checked(&mut self, command: Command, checked: Checked) -> Decision {
+        debug_assert_eq!(
+            checked,
+            command.describe().checked(),
+            "another command was described than {command:?}"
+        );
         let decision = self.decide_command(command, checked);
         self.record_effects();
         self.is_due_done = false;
