@@ -140,16 +140,20 @@ fn bit(slot: usize) -> u64 {
 
 impl Records {
     pub(super) fn get(&self, slot: usize) -> Option<&Record> {
-        self.get_with_first(slot).map(|(record, _)| record)
+        self.with_block(slot).map(|(record, _)| record)
     }
 
     /// A record, and the first number of its message, if it has one.
     pub(super) fn get_with_first(&self, slot: usize) -> Option<(&Record, Option<SequenceNumber>)> {
-        let at = self.find(slot).ok()?;
-        let block = self.blocks.get(at).filter(|block| block.has(slot))?;
-        let record = block.records.get(block.place(slot))?;
+        let (record, block) = self.with_block(slot)?;
         let first = block.firsts.as_ref().and_then(|it| it.get(slot));
         Some((record, first))
+    }
+
+    fn with_block(&self, slot: usize) -> Option<(&Record, &Block)> {
+        let at = self.find(slot).ok()?;
+        let block = self.blocks.get(at).filter(|block| block.has(slot))?;
+        Some((block.records.get(block.place(slot))?, block))
     }
 
     pub(super) fn get_mut(&mut self, slot: usize) -> Option<&mut Record> {
@@ -225,8 +229,8 @@ impl Records {
         self.blocks.iter().map(|it| it.records.capacity()).sum()
     }
 
-    /// The place of the block with a slot, or where it would be. Nearly always it is the last one, or none is missing
-    /// between it and the first one.
+    /// The place of the block with a slot, or where it would be. Nearly always that block is the last one, or no block is
+    /// missing between it and the first one.
     fn find(&self, slot: usize) -> Result<usize, usize> {
         let index = slot / SLOTS_PER_BLOCK;
         let is_at = |at: usize| self.blocks.get(at).is_some_and(|it| it.index == index);
