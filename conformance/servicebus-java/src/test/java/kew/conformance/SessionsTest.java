@@ -124,7 +124,7 @@ class SessionsTest {
                 until = renewed;
             }
             // Now it expires, and the next receiver gets it, and keeps it for as long as the settlement below may take.
-            var sessions = bus.closing(other.builder.sessionReceiver().queueName(queue)
+            var sessions = other.closing(other.builder.sessionReceiver().queueName(queue)
                 .maxAutoLockRenewDuration(Bus.PATIENCE.multipliedBy(3)).buildClient());
             try (var next = sessions.acceptNextSession()) {
                 assertEquals("s", next.getSessionId());
