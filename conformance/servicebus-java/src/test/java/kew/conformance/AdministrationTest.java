@@ -2,6 +2,7 @@ package kew.conformance;
 
 import static kew.conformance.Bus.drop;
 import static kew.conformance.Bus.refused;
+import static kew.conformance.Bus.sendAgain;
 import static kew.conformance.Bus.take;
 import static kew.conformance.Bus.text;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -102,10 +103,10 @@ class AdministrationTest {
             var sender = bus.sender(name);
             sender.sendMessage(text("before"));
             admin.updateQueue(queue.setStatus(EntityStatus.SEND_DISABLED));
-            refused(ServiceBusFailureReason.MESSAGING_ENTITY_DISABLED, () -> sender.sendMessage(text("meanwhile")));
+            refused(ServiceBusFailureReason.MESSAGING_ENTITY_DISABLED, () -> sendAgain(sender, text("meanwhile")));
             assertEquals("before", drop(bus.receiver(name)).getBody().toString());
             admin.updateQueue(queue.setStatus(EntityStatus.ACTIVE));
-            sender.sendMessage(text("after"));
+            sendAgain(sender, text("after"));
             assertEquals("after", drop(bus.receiver(name)).getBody().toString());
         }
         hears(name, () -> admin.updateQueue(queue.setStatus(EntityStatus.RECEIVE_DISABLED)));

@@ -110,12 +110,12 @@ class SessionsTest {
     @EnumSource(Door.class)
     void locksAreRenewedAndLost(Door door) throws InterruptedException {
         try (Bus bus = door.connect(); Bus other = door.connect()) {
-            String queue = fresh("brief-session");
+            String queue = fresh("renewed-session");
             bus.send(queue, inSession("s", "x"));
             var receiver = bus.closing(bus.sessions(queue).acceptNextSession());
             var message = takeOne(receiver);
             // Longer than one lock duration.
-            OffsetDateTime end = OffsetDateTime.now().plusSeconds(11);
+            OffsetDateTime end = OffsetDateTime.now().plusSeconds(16);
             OffsetDateTime until = OffsetDateTime.now();
             while (OffsetDateTime.now().isBefore(end)) {
                 Thread.sleep(1_000);
@@ -173,7 +173,7 @@ class SessionsTest {
             Map<String, Integer> next = new ConcurrentHashMap<>();
             AtomicReference<Throwable> failed = new AtomicReference<>();
             var processor = bus.closing(processing.builder.sessionProcessor().queueName(queue)
-                .maxConcurrentSessions(4).sessionIdleTimeout(Duration.ofSeconds(2))
+                .maxConcurrentSessions(4)
                 .processMessage(context -> {
                     String session = context.getMessage().getSessionId();
                     int number = Integer.parseInt(context.getMessage().getBody().toString());

@@ -81,7 +81,7 @@ class TopicMessagesTest {
             // What is due already does not wait.
             sender.sendMessage(text("past").setScheduledEnqueueTime(OffsetDateTime.now().minusHours(1)));
             assertEquals(List.of("past"), bodies(copies(bus, topic, "all", 1)));
-            OffsetDateTime due = OffsetDateTime.now().plusSeconds(8);
+            OffsetDateTime due = OffsetDateTime.now().plusSeconds(20);
             sender.scheduleMessage(colored("red"), due);
             sender.sendMessage(colored("blue").setScheduledEnqueueTime(due));
             // A rule that changes meanwhile counts, and a subscription that is made meanwhile.
