@@ -226,6 +226,13 @@ func drop(t *testing.T, from receiver) *azservicebus.ReceivedMessage {
 	return message
 }
 
+// Has the links of a receiver opened: one whose wait is cancelled before loses its connection.
+func opened(t *testing.T, receiver *azservicebus.Receiver) {
+	t.Helper()
+	_, err := receiver.PeekMessages(ctx, 1, nil)
+	must(t, err)
+}
+
 func isEmpty(t *testing.T, from receiver) {
 	t.Helper()
 	limited, cancel := context.WithTimeout(ctx, moment)

@@ -266,12 +266,13 @@ func TestARenewedLockHolds(t *testing.T) {
 // The lock belongs to the queue and not to the link: it holds after the connection is closed.
 func TestALockOutlivesItsConnection(t *testing.T) {
 	eachDoor(t, func(t *testing.T, door Door) {
-		client, queue := door.client(t), fresh("brief")
+		client, queue := door.client(t), fresh("renewed")
 		send(t, client, queue, text("x"))
 		gone := door.client(t)
 		message := takeOne(t, newReceiver(t, gone, queue))
 		must(t, gone.Close(ctx))
 		receiver := newReceiver(t, client, queue)
+		opened(t, receiver)
 		isEmpty(t, receiver)
 		equal(t, "delivery count", drop(t, receiver).DeliveryCount, 2)
 		if time.Now().Before(message.LockedUntil.Add(-50 * time.Millisecond)) {
@@ -417,6 +418,7 @@ func TestAReceiverThatWaitsIsServedAtOnce(t *testing.T) {
 	eachDoor(t, func(t *testing.T, door Door) {
 		client, queue := door.client(t), fresh("plain")
 		sender, receiver := newSender(t, client, queue), newReceiver(t, client, queue)
+		opened(t, receiver)
 		isEmpty(t, receiver)
 		var fastest time.Duration = patience
 		for range 10 {

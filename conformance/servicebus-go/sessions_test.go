@@ -161,7 +161,7 @@ func TestAWaitForASessionEndsWithAMessage(t *testing.T) {
 
 func TestSessionLocksAreRenewedAndLost(t *testing.T) {
 	eachDoor(t, func(t *testing.T, door Door) {
-		client, queue := door.client(t), fresh("brief-session")
+		client, queue := door.client(t), fresh("renewed-session")
 		send(t, client, queue, inSession("s", "x"))
 		receiver := acceptNext(t, client, queue)
 		takeOne(t, receiver)

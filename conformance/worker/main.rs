@@ -32,7 +32,7 @@ use services::Services;
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// The visibility timeout of long work, which outlives it.
-const LEASE: Fixed = Fixed(Duration::from_secs(8));
+const LEASE: Fixed = Fixed(Duration::from_secs(15));
 
 /// That of a listener that dies: its message comes back soon.
 const SHORT_LEASE: Fixed = Fixed(Duration::from_secs(2));

@@ -17,7 +17,7 @@ const KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
 /// The lock of queues of Service Bus, which long work outlives.
-const LOCK: Duration = Duration::from_secs(10);
+const LOCK: Duration = Duration::from_secs(15);
 
 /// The servers. They end when this is dropped.
 pub(crate) struct Services {

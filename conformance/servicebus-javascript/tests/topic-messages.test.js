@@ -32,7 +32,7 @@ scenarios({
     // What is due already does not wait.
     await put(client, topic, { body: "past", scheduledEnqueueTimeUtc: new Date(Date.now() - 3_600_000) });
     assert.deepEqual(bodies(await copies(client, topic, "all", 1)), ["past"]);
-    const due = new Date(Date.now() + 8_000);
+    const due = new Date(Date.now() + 20_000);
     await sender.scheduleMessages(colored("red"), due);
     await sender.sendMessages(colored("blue", { scheduledEnqueueTimeUtc: due }));
     // A rule that changes meanwhile counts, and a subscription that is made meanwhile.

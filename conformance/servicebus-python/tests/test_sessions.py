@@ -65,7 +65,7 @@ def test_a_wait_for_a_session_ends_with_a_message(door, client):
     late = threading.Timer(0.5, put, [client, queue, ("late", "x")])
     late.start()
     with door.connect() as waiting:
-        with waiting.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=20) as receiver:
+        with waiting.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=60) as receiver:
             assert receiver.session.session_id == "late"
     late.join()
 
@@ -88,7 +88,7 @@ def test_a_session_lock_that_is_lost_is_told(door, client):
     with client.get_queue_receiver(queue, session_id="s") as receiver:
         (message,) = take(receiver)
         with door.connect() as other:
-            with other.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=20) as next_one:
+            with other.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=60) as next_one:
                 (again,) = take(next_one)
                 assert again.delivery_count == 1
                 with pytest.raises((SessionLockLostError, ServiceBusError)):

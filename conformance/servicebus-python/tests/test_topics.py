@@ -398,7 +398,7 @@ def test_scheduled_messages_use_the_rules_of_their_time(admin, client, topic):
         sender.send_messages(Message("past", scheduled_enqueue_time_utc=past))
         assert texts(copies(client, topic, "all", 1)) == ["past"]
         assert texts(copies(client, topic, "More", 1)) == ["past"]
-        soon = utc_now() + datetime.timedelta(seconds=8)
+        soon = utc_now() + datetime.timedelta(seconds=20)
         sender.schedule_messages(Message("soon", application_properties={"color": "red"}), soon)
         sender.send_messages(Message("too", application_properties={"color": "blue"}, scheduled_enqueue_time_utc=soon))
     # Rules that change before that count, and a subscription that is made before it.
