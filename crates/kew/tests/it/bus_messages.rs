@@ -530,7 +530,7 @@ fn invalid_properties_are_refused_before_anything_is_sent() {
 #[test]
 fn messages_are_released_before_their_lock_ends() {
     with_server(|server| {
-        ok(server, &["bus", "create", "q", "--lock-duration", "5s"]);
+        ok(server, &["bus", "create", "q"]);
         ok(server, &["bus", "send", "q", "a", "b"]);
         // This command has locked both when it looks for a third, and it saw none twice.
         let seen = receive(server, &["q", "-n", "3", "--settle", "abandon"]);

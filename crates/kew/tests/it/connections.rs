@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::load::{self, Ending, Load, Random, Style, from_environment};
-use crate::server::{Server, account_at, show};
+use crate::server::{PATIENCE, Server, account_at, show};
 
 /// How many connections are reset.
 const RESETS_DEFAULT: u64 = 300;
@@ -202,11 +202,11 @@ async fn silence(data_dir: &Path, seed: u64) {
     }
     load.begin(&server.account(), Ending::Told);
     load.acknowledged(5000).await;
-    // A client beside them is answered at once.
+    // A client beside them is answered.
     let mut client = server.client();
     client.create_queue("beside", &[]).await.expect("created");
     let put = client.put("beside", "text", PutOptions::default());
-    let put = tokio::time::timeout(Duration::from_secs(5), put).await;
+    let put = tokio::time::timeout(PATIENCE, put).await;
     put.expect("answered").expect("put");
     show(&format!("silent_peers={}", silent.len()));
     load.finish(server, || Server::start(data_dir)).await;

@@ -175,8 +175,8 @@ fn a_message_whose_time_comes_during_an_export_is_told() {
             sender.send(&message).await.expect("sent");
         }
     });
-    let begun = Instant::now();
     ok(&server, &["bus", "send", "news", "later", "--delay", "8s"]);
+    let begun = Instant::now();
     // It waits for someone who reads what it has of the other topic. So it has read the first subscription.
     let child = kew_of(&server, &["export"]).spawn();
     let child = child.expect("kew was built with this test");

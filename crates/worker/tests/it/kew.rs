@@ -19,7 +19,7 @@ use crate::panics::fail_on_panics_of_the_server;
 const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
 const BUS_QUEUES: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": [
-    {"Name": "jobs", "Properties": {"LockDuration": "PT10S"}},
+    {"Name": "jobs", "Properties": {"LockDuration": "PT15S"}},
     {"Name": "steps", "Properties": {"RequiresSession": true}}
 ]}]}}"#;
 

@@ -57,7 +57,7 @@ async fn bus() -> Door<BusSource, BusTarget> {
     let dead = kew_client::Entity::new("jobs").dead_letters();
     let target = BusTarget::open(&client, "ns", "jobs").await.unwrap();
     Door {
-        source: source.lock_duration(Duration::from_secs(10)),
+        source: source.lock_duration(Duration::from_secs(15)),
         dead: BusSource::new(client, "ns", dead).admin(kew.admin()),
         sender: Sender::new(Json::new(), target, "suite"),
         service: Box::new(kew),
@@ -86,7 +86,7 @@ async fn bus_a_message_that_fails_is_buried_with_its_history() {
 
 #[tokio::test]
 async fn storage_a_long_handler_keeps_its_message() {
-    let lease = kew_worker::Fixed(Duration::from_secs(8));
+    let lease = kew_worker::Fixed(Duration::from_secs(15));
     let build = |builder: ListenerBuilder<Order, QueueSource>| builder.visibility(lease).build();
     a_long_handler_keeps_its_message(storage().await, build).await;
 }

@@ -34,6 +34,14 @@ struct Record {
     failures: u32,
 }
 
+/// A lock of before a restart.
+pub(super) struct KeptLock {
+    pub(super) number: u64,
+    pub(super) queue: &'static str,
+    pub(super) lock: Uuid,
+    until_ms: i64,
+}
+
 #[derive(Debug, Default)]
 struct Inner {
     records: BTreeMap<u64, Record>,
@@ -194,7 +202,7 @@ impl Ledger {
     }
 
     /// Some locks of before, which must still hold.
-    pub(super) fn some_locks(&self) -> Vec<(u64, &'static str, Uuid)> {
+    pub(super) fn some_locks(&self) -> Vec<KeptLock> {
         let soon_ms = now_ms() + 1500;
         let inner = self.inner();
         let kept = inner.records.iter().filter_map(|(number, record)| {
@@ -204,7 +212,12 @@ impl Ledger {
             } else {
                 record.queue
             };
-            (until_ms > soon_ms).then_some((*number, queue, lock))
+            (until_ms > soon_ms).then_some(KeptLock {
+                number: *number,
+                queue,
+                lock,
+                until_ms,
+            })
         });
         kept.take(5).collect()
     }
@@ -214,11 +227,15 @@ impl Ledger {
         self.completed(number);
     }
 
-    pub(super) fn lock_was_refused(&self, number: u64, why: &str) {
+    /// It may have ended by now: a machine can stand still for longer than it lasts.
+    pub(super) fn lock_was_refused(&self, kept: &KeptLock, why: &str) {
+        let number = kept.number;
         let record = self.with(number, |record| record.clone());
-        self.broken(format!(
-            "message {number}: its lock of before the restart is refused, {why}: {record:?}"
-        ));
+        if now_ms() + CLOCK_GRAIN_MS < kept.until_ms {
+            self.broken(format!(
+                "message {number}: its lock of before the restart is refused, {why}: {record:?}"
+            ));
+        }
     }
 
     pub(super) fn all_locks_ended(&self) {

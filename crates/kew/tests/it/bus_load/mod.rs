@@ -134,12 +134,12 @@ impl BusLoad {
     pub(crate) async fn check(&mut self, server: &Server) {
         let client = Door::of(server).client();
         self.look(&client).await;
-        for (number, queue, lock) in self.ledger.some_locks() {
-            self.ledger.completing(number);
-            match client.held(queue, lock).complete().await {
-                Ok(()) => self.ledger.completed_after_a_restart(number),
+        for kept in self.ledger.some_locks() {
+            self.ledger.completing(kept.number);
+            match client.held(kept.queue, kept.lock).complete().await {
+                Ok(()) => self.ledger.completed_after_a_restart(kept.number),
                 Err(error) if error.kind() == ErrorKind::Refused => {
-                    self.ledger.lock_was_refused(number, error.text());
+                    self.ledger.lock_was_refused(&kept, error.text());
                 }
                 Err(error) => panic!("{error}"),
             }
