@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use queue_load::PutOptions;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -202,12 +202,18 @@ async fn silence(data_dir: &Path, seed: u64) {
     }
     load.begin(&server.account(), Ending::Told);
     load.acknowledged(5000).await;
-    // A client beside them is answered.
+    // A client beside them is answered at once. The fastest of them: a machine can stand still in any one.
     let mut client = server.client();
     client.create_queue("beside", &[]).await.expect("created");
-    let put = client.put("beside", "text", PutOptions::default());
-    let put = tokio::time::timeout(PATIENCE, put).await;
-    put.expect("answered").expect("put");
+    let mut fastest = PATIENCE;
+    for _ in 0..3 {
+        let begun = Instant::now();
+        let put = client.put("beside", "text", PutOptions::default());
+        let put = tokio::time::timeout(PATIENCE, put).await;
+        put.expect("answered").expect("put");
+        fastest = fastest.min(begun.elapsed());
+    }
+    assert!(fastest < Duration::from_secs(5), "{fastest:?}");
     show(&format!("silent_peers={}", silent.len()));
     load.finish(server, || Server::start(data_dir)).await;
     drop(silent);
