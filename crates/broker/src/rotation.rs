@@ -201,9 +201,10 @@ const SOURCE_STAYS: &str = "a source ends with its place";
 /// The commands of all sources. The order in which it gives them out depends on the order in which they came,
 /// and on nothing else.
 ///
-/// To serve a command, nothing is looked up by a hash: lines and sources are named by their keys. Keys are used again, but
-/// none is kept longer than what it names. That of a line is in the ring or among those that are held, once, and the line
-/// ends when its key leaves the ring. That of a source is in its one place, and the source ends with it.
+/// The next command is found by keys of its line and its source. A hash is looked up only when a command comes, and
+/// when a source or a line ends, or a source goes to another line. Keys are used again, but none is kept longer than
+/// what it names. That of a line is in the ring or among those that are held, once, and the line ends when its key
+/// leaves the ring. That of a source is in its one place, and the source ends with it.
 #[derive(Debug)]
 pub struct Rotation<T> {
     share: Share,
