@@ -60,6 +60,9 @@ impl Content {
                     let index = usize::from_le_bytes(index.unwrap_or_default());
                     self.take_restored(index, content.group(1).unwrap_or_default())?;
                 }
+                Piece::PageLeft { number, .. } => {
+                    return Err(Broken::new(format!("page {number:?} came as a part")));
+                }
                 Piece::PassedOver(page) => {
                     return Err(Broken::new(format!("page {page:?} was passed over")));
                 }

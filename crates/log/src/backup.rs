@@ -140,7 +140,8 @@ pub struct ReplayEnd {
     pub events: u64,
 }
 
-/// Replays a log without opening it: changes nothing, and fails where an open would be refused.
+/// Replays a log without opening it: changes nothing, and fails where an open would be refused. What it can do without,
+/// `replay` says, as that of an open does.
 pub fn replay(storage: &dyn Storage, replay: &mut dyn Replay) -> Result<ReplayEnd, OpenError> {
     let survey = surveyed(storage)?;
     let (found, end) = recovery::replay_log(storage, &survey, replay)?;

@@ -50,7 +50,7 @@ pub struct Report {
     pub set_aside: Vec<String>,
     /// Size of the space reserved for a full disk, if there is any.
     pub ballast_bytes: Option<u64>,
-    /// All damage. A start is refused if it needs damaged data.
+    /// All damage. A start is refused if it needs damaged data, unless its owner can do without what pages have lost.
     pub damage: Vec<Damage>,
 }
 

@@ -52,9 +52,9 @@ pub use log::{BeginBackupError, LogSpace, PinId, SegmentLog, SegmentSource, Segm
 pub use options::{BATCH_SIZE_BYTES_MAX, LogOptions};
 pub use pages::{
     GroupReader, ManifestError, PageAppender, PageContent, PageDamage, PageError, PageFileDamage,
-    PageNumber, PageOptions, PagePlace, PageReader, PageStore, PageTable, PagesRead, PagesToRead,
-    PlannedSnapshot, ReadManifest, ReadPage, Restored, SnapshotContent, SnapshotForm, TablePage,
-    ToDrain, WriteManifest, WrittenManifest, read_manifest, read_table, remove_pairs,
+    PageLeft, PageNumber, PageOptions, PagePlace, PageReader, PageStore, PageTable, PagesRead,
+    PagesToRead, PlannedSnapshot, ReadManifest, ReadPage, Restored, SnapshotContent, SnapshotForm,
+    TablePage, ToDrain, WriteManifest, WrittenManifest, read_manifest, read_table, remove_pairs,
 };
 pub use position::{BodyLocation, Epoch, LogId, LogPosition};
 pub use reader::body::{Body, BodyError};

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use crate::{Epoch, LogPosition, PageContent, PageNumber};
+use crate::{Epoch, LogPosition, PageContent, PageLeft, PageNumber};
 
 /// An error of the owner of the events, kept as the source of the log's own.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -36,6 +36,14 @@ pub trait Replay {
     fn snapshot_page(&mut self, page: PageNumber, content: &PageContent) -> Result<(), BoxError> {
         let _ = content;
         Err(format!("nothing here knows what page {} is", page.as_u64()).into())
+    }
+
+    /// Takes what is left of the next page of the snapshot, if that is enough: both copies of it are damaged. Returns whether
+    /// it is. If not, the snapshot cannot be used. It is asked only if no older snapshot, and no log from its beginning, could
+    /// take the place of this one.
+    fn snapshot_page_left(&mut self, page: PageNumber, left: &PageLeft) -> Result<bool, BoxError> {
+        let _ = (page, left);
+        Ok(false)
     }
 
     /// All parts and pages of the snapshot have come.

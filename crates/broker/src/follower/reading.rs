@@ -5,10 +5,10 @@ use std::mem;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use kew_engine::{DecodedPage, Event};
+use kew_engine::{CountUnit, DecodedPage, Event};
 use kew_log::{
     Batches, BoxError, Epoch, FollowError, FollowedLog, Job, JobOutcome, LogEnd, LogPosition,
-    LogSource, OwnedLog, PageChoice, PageContent, PageNumber, Piece, Progress, Recovery,
+    LogSource, OwnedLog, PageChoice, PageContent, PageLeft, PageNumber, Piece, Progress, Recovery,
 };
 
 use super::{Rebuild, decode, refused};
@@ -39,6 +39,8 @@ pub(super) enum Step {
         decoded: DecodedPage,
         is_at_risk: bool,
     },
+    /// A page of which both copies are damaged, without what is lost.
+    Damaged(PageNumber, DecodedPage),
     PassedOver(PageNumber),
     SnapshotEnd,
     Events(Vec<(LogPosition, Told)>),
@@ -54,11 +56,8 @@ pub(super) enum Told {
 impl Reading {
     pub(super) fn begin(source: &dyn LogSource, after: Option<&LogEnd>, how: Rebuild) -> Self {
         let decoded = Pages::default();
-        let choosing = Choosing {
-            how,
-            decoded: Arc::clone(&decoded),
-            next: VecDeque::new(),
-        };
+        let has_limit = how.resident_bytes.is_some();
+        let choosing = Choosing::new((Some(how.unit), has_limit), Arc::clone(&decoded));
         Self {
             log: source.follow(after, Box::new(choosing)),
             progress: Progress::Behind,
@@ -189,6 +188,10 @@ fn decode_pieces<E: From<FollowError>>(
                 decoded: pages.pop_front().expect("each page was noted"),
                 is_at_risk,
             },
+            Piece::PageLeft { number, left: _ } => {
+                let decoded = pages.pop_front().expect("each page was noted");
+                Step::Damaged(number, decoded)
+            }
             Piece::PassedOver(page) => Step::PassedOver(page),
             Piece::SnapshotEnd => Step::SnapshotEnd,
             Piece::Batches(batches) => {
@@ -233,12 +236,28 @@ fn tell(event: &[u8]) -> Result<Told, BoxError> {
     })
 }
 
-/// Passes over the pages of runs whose directories say enough.
+/// Passes over the pages of runs whose directories say enough, and takes what is left of damaged ones.
 struct Choosing {
-    how: Rebuild,
+    /// The unit in which the state counts. `None` if that is the one of each directory.
+    unit: Option<CountUnit>,
+    has_limit: bool,
     decoded: Pages,
-    /// Whether the next pages are passed over.
-    next: VecDeque<bool>,
+    /// Whether each of the next pages is passed over, and whether it can be damaged.
+    next: VecDeque<(bool, bool)>,
+    /// Whether the page that is being read can be damaged.
+    can_be_damaged: bool,
+}
+
+impl Choosing {
+    fn new((unit, has_limit): (Option<CountUnit>, bool), decoded: Pages) -> Self {
+        Self {
+            unit,
+            has_limit,
+            decoded,
+            next: VecDeque::new(),
+            can_be_damaged: false,
+        }
+    }
 }
 
 impl PageChoice for Choosing {
@@ -249,19 +268,31 @@ impl PageChoice for Choosing {
 
     fn note(&mut self, _: PageNumber, content: &PageContent) -> Result<(), BoxError> {
         let page = decode(content)?;
-        let Rebuild {
-            unit,
-            resident_bytes,
-        } = self.how;
-        match resident_bytes {
-            Some(_) => self.next.extend(page.pages_to_pass_over(unit)),
-            None => self.next.extend(page.damaged_pages_to_pass_over(unit)),
+        if let Some(unit) = self.unit.or(page.count_unit()) {
+            let can_be_damaged = page.pages_that_can_be_damaged(unit);
+            match self.has_limit {
+                true => (self.next).extend(page.pages_to_pass_over(unit).zip(can_be_damaged)),
+                false => {
+                    (self.next).extend(page.damaged_pages_to_pass_over(unit).zip(can_be_damaged))
+                }
+            }
         }
         lock(&self.decoded).push_back(page);
         Ok(())
     }
 
     fn passes_over(&mut self, _: PageNumber) -> bool {
-        self.next.pop_front().unwrap_or_default()
+        let (passes_over, can_be_damaged) = self.next.pop_front().unwrap_or_default();
+        self.can_be_damaged = can_be_damaged;
+        passes_over
+    }
+
+    fn note_left(&mut self, _: PageNumber, left: &PageLeft) -> Result<bool, BoxError> {
+        if self.can_be_damaged {
+            let groups: Vec<_> = left.groups().collect();
+            let page = DecodedPage::decode_damaged(left.kind, &groups)?;
+            lock(&self.decoded).push_back(page);
+        }
+        Ok(self.can_be_damaged)
     }
 }

@@ -5,7 +5,7 @@
 
 use std::mem;
 
-use kew_engine::{CountUnit, DecodedPage, Event, RestoringPages, State};
+use kew_engine::{CountUnit, DecodedPage, Event, Group, RestoringPages, State};
 use kew_log::{BoxError, FollowError, LogPosition, PageContent, PageNumber, Replay};
 use kew_planted::{Seam, pass};
 
@@ -36,6 +36,8 @@ pub(crate) struct Replayed {
     pub(crate) state: State,
     how: Rebuild,
     restoring: RestoringPages,
+    /// The groups of pages that are damaged in both copies. Their messages are to be set aside.
+    pub(crate) damaged: Vec<(Group, kew_engine::PageNumber)>,
     /// Where the snapshot lies.
     snapshot: LogPosition,
     /// How many effects came after the snapshot.
@@ -58,6 +60,7 @@ impl Replayed {
             state: State::counting_in(how.unit),
             how,
             restoring: how.restoring(),
+            damaged: Vec::new(),
             snapshot: LogPosition::default(),
             effect_count: 0,
             growth_bytes: 0,
@@ -87,6 +90,7 @@ impl Replayed {
                 }
                 self.restore_page(number, decoded)
             }
+            Step::Damaged(page, decoded) => self.restore_page(page, decoded),
             Step::PassedOver(page) => self.pass_over(page),
             Step::SnapshotEnd => self.end_pages(),
             Step::Events(events) => return self.take_events(events),
@@ -129,6 +133,7 @@ impl Replayed {
     }
 
     fn end_pages(&mut self) -> Result<(), BoxError> {
+        self.damaged = self.restoring.take_damaged();
         Ok(self.state.finish_pages(mem::take(&mut self.restoring))?)
     }
 

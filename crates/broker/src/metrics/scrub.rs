@@ -37,7 +37,7 @@ pub(super) fn scrub_families(report: Option<&ScrubReport>) -> Vec<Family> {
     let pages = Family::gauge(
         "kew_unreadable_pages",
         Unit::None,
-        "Pages with records of messages that cannot be read: a start that reads them needs a repair",
+        "Pages with messages or remembered ids that cannot be read: no backup can be made",
     );
     let Some(report) = report else {
         return vec![read, passes, age, places, messages, pages];

@@ -162,7 +162,7 @@ impl<T> Partition<T> {
             eviction: Eviction::default(),
             lanes: Lanes::default(),
             loads: Loads::default(),
-            damaged: Damaged::default(),
+            damaged: Damaged::of_start(replayed.damaged),
             is_awaited: |_| true,
             decided: Vec::new(),
             last_batch_bytes: 0,

@@ -3,9 +3,9 @@
 //! Only damage counts that checksums show in the bytes of both files. What cannot be read may be read later, a file that is
 //! missing may come back, and a newer version reads its own pages.
 //!
-//! Nothing here is durable: what was not decided yet is met again by the next load.
+//! Nothing here is durable: what was not decided yet is met again by the next load, or by the next start.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
 use kew_engine::{Command, Group, Outcome, PageNumber, Timestamp, Tries, Turn};
@@ -24,37 +24,69 @@ const STEPS_AT_ONCE: u64 = 50_000;
 #[derive(Debug, Default)]
 pub(super) struct Damaged {
     groups: BTreeMap<Group, PageNumber>,
+    /// Those of them that a start has met. Of a session, nobody asks for them again.
+    of_start: BTreeSet<Group>,
+    /// Whether those that are left wait for space on the disk.
+    waits_for_space: bool,
 }
 
 impl Damaged {
+    /// Those that a start has met.
+    pub(super) fn of_start(groups: Vec<(Group, PageNumber)>) -> Self {
+        Self {
+            of_start: groups.iter().map(|(group, _)| *group).collect(),
+            groups: groups.into_iter().collect(),
+            waits_for_space: false,
+        }
+    }
+
     pub(super) fn note(&mut self, group: Group, page: PageNumber) {
         self.groups.insert(group, page);
+        self.waits_for_space = false;
     }
 
     /// Whether some wait for a turn.
     pub(super) fn awaits_turn(&self) -> bool {
-        !self.groups.is_empty()
+        !self.groups.is_empty() && !self.waits_for_space
+    }
+
+    /// Takes those that are met again by who needs them. The others wait for space.
+    fn take_asked(&mut self) -> Vec<Group> {
+        let (waiting, asked): (BTreeMap<_, _>, BTreeMap<_, _>) = mem::take(&mut self.groups)
+            .into_iter()
+            .partition(|(group, _)| self.of_start.contains(group));
+        self.groups = waiting;
+        self.waits_for_space = true;
+        asked.into_keys().collect()
+    }
+
+    /// Notes that one was set aside. Returns whether it was the last one of its entity that a start has met.
+    fn end(&mut self, group: Group) -> bool {
+        self.groups.remove(&group);
+        let was_of_start = self.of_start.remove(&group);
+        let mut left = self.of_start.iter();
+        was_of_start && !left.any(|it| it.entity == group.entity)
     }
 }
 
 impl<T> Partition<T> {
     /// The commands of the next turn.
-    fn to_quarantine(&self) -> impl Iterator<Item = Command> {
+    fn to_quarantine(&self) -> impl Iterator<Item = (Group, Command)> {
         let groups = self.damaged.groups.iter().take(GROUPS_AT_ONCE);
         let groups = groups.scan(0, |steps, found| {
             let has_time = *steps < STEPS_AT_ONCE;
             *steps += self.state.steps_to_quarantine(found.0.entity);
             has_time.then_some(found)
         });
-        groups.map(|(group, page)| Command::Quarantine {
-            group: *group,
-            page: *page,
+        groups.map(|(group, page)| {
+            let (group, page) = (*group, *page);
+            (group, Command::Quarantine { group, page })
         })
     }
 
     /// The room that they need.
     pub(super) fn quarantine_size_bytes(&self) -> u64 {
-        let sizes = self.to_quarantine().map(|command| {
+        let sizes = self.to_quarantine().map(|(_, command)| {
             let writes = command.describe().writes;
             writes.size_bytes_max(&self.state)
         });
@@ -70,17 +102,15 @@ impl<T> Partition<T> {
                 if self.damaged.awaits_turn() {
                     self.loads.warming.pass_over(self.now.boot);
                 }
-                for group in mem::take(&mut self.damaged.groups).into_keys() {
+                for group in self.damaged.take_asked() {
                     self.loads.note_lost(group);
                 }
                 return;
             }
         }
-        let commands: Vec<Command> = self.to_quarantine().collect();
-        for _ in &commands {
-            self.damaged.groups.pop_first();
-        }
-        for command in commands {
+        self.damaged.waits_for_space = false;
+        let commands: Vec<(Group, Command)> = self.to_quarantine().collect();
+        for (group, command) in commands {
             let mut journal = Writing {
                 batch,
                 log: &*self.log,
@@ -98,6 +128,9 @@ impl<T> Partition<T> {
                     count,
                     "messages are set aside: both copies of their records are damaged"
                 );
+            }
+            if self.damaged.end(group) {
+                self.state.end_damaged(group.entity);
             }
         }
     }

@@ -10,8 +10,8 @@
 //! from damage of pages that a load has found, also if there is no scrub.
 //!
 //! A page of which both copies are damaged, and whose messages are nowhere else, is named by the next snapshots, too. The
-//! report counts such pages, because a start that has to read one needs a repair, until their messages are set aside
-//! (`loads/warming.rs`) and what is left of their runs has another page.
+//! report counts such pages, because no backup can be made, until their messages are set aside (`loads/warming.rs`) and
+//! what is left of their runs has another page.
 
 mod search;
 
@@ -52,8 +52,8 @@ pub struct ScrubReport {
     pub bodies: Vec<DamagedBody>,
     /// How many there are.
     pub bodies_count: u64,
-    /// Pages with records of messages that cannot be read, and that the newest snapshot names: a start that has to read one
-    /// fails. Known once a snapshot was written after the damage was found. With a limit for memory, most are gone a few
+    /// Pages with messages or remembered ids that cannot be read, and that the newest snapshot names: no backup can be made,
+    /// and a start that reads one of ids fails. Known once a snapshot was written after the damage was found. With a limit for memory, most are gone a few
     /// snapshots later.
     pub unreadable_pages: u64,
     /// Messages that are set aside because their records are lost, of the first thousand runs with some. Only if they were

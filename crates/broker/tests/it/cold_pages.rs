@@ -9,6 +9,7 @@ use kew_log::{Fault, FaultyStorage, LogPosition};
 
 use crate::cold::{Waiting, damage_pages, lose_second_copies, named, short};
 use crate::partition::options;
+use crate::quarantined::at_start::damage_beginning;
 use crate::support::{delete, next_wake, receive, send};
 
 /// The first copy of the first pair.
@@ -87,7 +88,7 @@ fn a_damaged_copy_that_a_load_finds_is_replaced_at_once() {
     assert!(starts(&w.driver.storage.kill()));
 }
 
-/// Nothing can mend it: the operator is told that the next start refuses it. Clients that ask again and again cause no
+/// A file is missing, so nothing can mend it, and a start that needs it is refused. Clients that ask again and again cause no
 /// snapshots.
 #[test]
 fn a_page_that_is_damaged_in_both_copies_is_reported_once() {
@@ -114,7 +115,10 @@ fn a_page_that_is_damaged_in_both_copies_is_reported_once() {
         settle(&mut w);
     }
     assert_eq!(last_snapshot(&w), snapshot);
-    assert!(!starts(&w.driver.storage.kill()));
+    let disk = w.driver.storage.kill();
+    assert!(starts(&disk), "the log has all of it yet");
+    damage_beginning(&disk);
+    assert!(!starts(&disk));
 }
 
 /// To have no descriptor says nothing of the page.

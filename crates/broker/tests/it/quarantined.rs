@@ -1,5 +1,6 @@
 //! Messages whose records are damaged in both copies of a page are set aside, and all others are served.
 
+pub(crate) mod at_start;
 mod special;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -533,8 +534,11 @@ fn tiny(records_max: Option<u64>) -> PartitionOptions {
     }
 }
 
-/// Flips bits of both copies of pages with messages, in some places. Returns how many.
-fn damage_anywhere(storage: &FaultyStorage, dice: &mut Dice) -> u64 {
+/// A bit of both copies of a page: the pair of files, the byte, and the bit.
+type Flip = (u32, u64, u8);
+
+/// Flips bits of both copies of pages with messages, in some places.
+fn damage_anywhere(storage: &FaultyStorage, dice: &mut Dice) -> Vec<Flip> {
     let whole = Driver::with(storage.kill(), tiny(Some(0)));
     let of_runs: BTreeSet<u64> = whole
         .partition
@@ -544,17 +548,34 @@ fn damage_anywhere(storage: &FaultyStorage, dice: &mut Dice) -> u64 {
         .collect();
     let [mut pages, _] = pages_of_runs(storage);
     pages.retain(|page| of_runs.contains(&page.number.as_u64()));
-    let places = 1 + dice.below(6);
-    for _ in 0..places {
-        let nth = dice.below(pages.len() as u64);
-        let place = pages[usize::try_from(nth).unwrap()].place;
-        let at = u64::from(place.offset) + dice.below(place.size_bytes.into());
+    // Sometimes everywhere.
+    let places = match dice.below(10) {
+        0 => 2 * pages.len() as u64,
+        _ => 1 + dice.below(6),
+    };
+    let flips: Vec<Flip> = (0..places)
+        .map(|_| {
+            let nth = dice.below(pages.len() as u64);
+            let place = pages[usize::try_from(nth).unwrap()].place;
+            let at = u64::from(place.offset) + dice.below(place.size_bytes.into());
+            (place.pair, at, 1 << dice.below(8))
+        })
+        .collect();
+    flip(storage, &flips);
+    flips
+}
+
+/// Twice, and all is as it was. A file may be gone.
+fn flip(storage: &FaultyStorage, flips: &[Flip]) {
+    let files: BTreeSet<String> = storage.files().into_iter().map(|(name, _)| name).collect();
+    for (pair, at, bit) in flips {
         for copy in 0..2 {
-            let name = format!("pages-{:020}", 2 * u64::from(place.pair) + copy);
-            storage.flip(&name, at, 1 << dice.below(8));
+            let name = format!("pages-{:020}", 2 * u64::from(*pair) + copy);
+            if files.contains(&name) {
+                storage.flip(&name, *at, *bit);
+            }
         }
     }
-    places
 }
 
 /// How many messages are missing, by the first one of each run of four.
@@ -595,14 +616,13 @@ fn damage_costs_what_lies_there(kind: Kind) {
             Kind::Sessions => special::fill_sessions(&mut driver, count, &mut dice),
         }
         let storage = on_pages(driver, create_bus_queue("another"));
-        // A start reads the pages of runs with sessions, so these are damaged later.
-        let before = match kind {
-            Kind::Stored | Kind::Orders => None,
-            Kind::Sessions => Some(Driver::with(storage.clone(), tiny(Some(0)))),
-        };
-        let places = damage_anywhere(&storage, &mut dice);
-        let is_readable = before.is_none();
-        let mut driver = before.unwrap_or_else(|| Driver::with(storage, tiny(Some(0))));
+        // A start may have to read what is damaged: without a limit all of it, and with one the pages of runs with sessions.
+        let limit = (seed % 2 == 0).then_some(0);
+        let is_damaged_before = seed % 3 > 0;
+        let before = (!is_damaged_before).then(|| Driver::with(storage.clone(), tiny(limit)));
+        let places = damage_anywhere(&storage, &mut dice).len() as u64;
+        at_start::damage_beginning(&storage);
+        let mut driver = before.unwrap_or_else(|| Driver::with(storage, tiny(limit)));
         let served = match kind {
             Kind::Stored => drain(&mut driver),
             Kind::Orders => drain_orders(&mut driver),
@@ -617,11 +637,9 @@ fn damage_costs_what_lies_there(kind: Kind) {
         assert_eq!(counts(&driver), (lost, lost), "seed {seed}");
         assert!(lost <= 4 * places, "seed {seed}: {lost} by {places}");
         lost_in_all += lost;
-        for options in [tiny(Some(0)), tiny(None)]
-            .into_iter()
-            .filter(|_| is_readable)
-        {
-            let again = Driver::with(driver.storage.kill(), options);
+        for options in [tiny(Some(0)), tiny(None)] {
+            let mut again = Driver::with(driver.storage.kill(), options);
+            at_start::set_aside(&mut again);
             assert_same(&again, &driver);
         }
     }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::BusMessageState;
 use super::backlog::Kept;
+use super::room::NAME_SIZE_BYTES_MAX;
 use crate::bus::Effect;
 use crate::effect::{Arrival, BusSession, Lease, NewBody, Rest, Standing};
 use crate::queues::Profile;
@@ -236,6 +237,12 @@ pub(crate) fn expiry(record: &Record) -> Timestamp {
         }
     }
 }
+
+/// An upper bound of what any message takes in a snapshot.
+pub(crate) const ANY_SIZE_BYTES_MAX: u64 = SNAPSHOT_SIZE_BYTES_MAX
+    + OVERLAYS_MAX as u64 * LOCATION_SIZE_BYTES_MAX
+    + SOURCE_SIZE_BYTES_MAX
+    + NAME_SIZE_BYTES_MAX as u64;
 
 /// An upper bound of what a message takes in a snapshot.
 pub(crate) fn snapshot_size_bytes_max(overlays: usize, source_length: Option<u32>) -> u64 {

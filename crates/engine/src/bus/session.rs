@@ -2,7 +2,7 @@
 
 mod messages;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::{Bound, Deref};
 use std::sync::Arc;
 
@@ -97,6 +97,8 @@ pub(crate) struct Sessions {
     ids_size_bytes: u64,
     /// Where the states lie.
     spread: Spread,
+    /// Whether sessions stay that nothing keeps: messages of theirs may be lost, and are still to be set aside.
+    keeps_all: bool,
 }
 
 /// The most bytes of a session in a snapshot, without its id: number, length, generation, two times, and the
@@ -116,7 +118,31 @@ impl Sessions {
             states_size_bytes: 0,
             ids_size_bytes: 0,
             spread: Spread::default(),
+            keeps_all: false,
         }
+    }
+
+    /// Keeps all sessions, until [`Sessions::end_keeping`].
+    pub(crate) fn keep_all(&mut self) {
+        self.keeps_all = true;
+    }
+
+    /// Forgets the sessions that nothing keeps. It looks at each session.
+    pub(crate) fn end_keeping(&mut self) {
+        self.keeps_all = false;
+        let forgotten: Vec<u32> = self.unkept().collect();
+        forgotten.into_iter().for_each(|number| self.forget(number));
+    }
+
+    /// Whether a session is to be forgotten: a snapshot was written while all were kept. It looks at each session.
+    pub(crate) fn has_unkept(&self) -> bool {
+        !self.keeps_all && self.unkept().next().is_some()
+    }
+
+    fn unkept(&self) -> impl Iterator<Item = u32> {
+        let sessions = self.iter();
+        let unkept = sessions.filter(|(_, session)| session.is_forgettable());
+        unkept.map(|(number, _)| number)
     }
 
     /// The session of that id: the one that there is, or a new one with the next number.
@@ -137,8 +163,14 @@ impl Sessions {
     /// Creates a session, if there is none of that id, and returns its number. In a damaged history, the
     /// session may have another number than it had when the event was decided.
     pub(crate) fn ensure(&mut self, session: SessionOf<'_>) -> u32 {
-        if let Some(number) = self.by_id.get(session.id) {
-            return *number;
+        if let Some(number) = self.by_id.get(session.id).copied() {
+            let known = self.get(number);
+            let is_other = self.keeps_all && number != session.number;
+            if !is_other || !known.is_some_and(|it| it.is_forgettable()) {
+                return number;
+            }
+            // When the event was decided, it was forgotten.
+            self.remove(number);
         }
         if self.get(session.number).is_none() {
             self.last_number = self.last_number.max(session.number);
@@ -284,28 +316,24 @@ impl Sessions {
         self.change_messages(session, |it| it.remove(number, length_max));
     }
 
-    /// Takes messages, in order, out of the sessions that they are in, which nothing says any more. Returns those that could
-    /// be received there. It looks at each session.
-    pub(crate) fn remove_lost(&mut self, numbers: &[SequenceNumber]) -> BTreeSet<SequenceNumber> {
+    /// Takes messages, in order, out of the sessions that they are in, which nothing says any more. It looks at each session.
+    pub(crate) fn remove_lost(&mut self, numbers: &[SequenceNumber]) {
         let (Some(first), Some(last)) = (numbers.first(), numbers.last()) else {
-            return BTreeSet::new();
+            return;
         };
-        let sessions = self.messages.iter();
-        let found = sessions.flat_map(|(session, messages)| {
-            let marked = messages.marked_from(*first);
-            let within = marked.take_while(|(number, _)| number <= last);
-            within.filter_map(move |(number, mark)| {
-                Some((u32::try_from(session).ok()?, number, mark))
-            })
-        });
         let is_lost = |number: &SequenceNumber| numbers.binary_search(number).is_ok();
-        let found: Vec<_> = found.filter(|(_, number, _)| is_lost(number)).collect();
-        for (session, number, _) in &found {
-            self.remove_message(*session, *number);
+        let mut found = Vec::new();
+        for (session, messages) in self.messages.iter() {
+            let Ok(session) = u32::try_from(session) else {
+                continue;
+            };
+            let within = messages.numbers_from(*first);
+            let within = within.take_while(|number| number <= last);
+            found.extend(within.filter(is_lost).map(|number| (session, number)));
         }
-        let ready = found.into_iter();
-        let ready = ready.filter(|(.., mark)| *mark == Mark::Ready);
-        ready.map(|(_, number, _)| number).collect()
+        for (session, number) in found {
+            self.remove_message(session, number);
+        }
     }
 
     fn change_messages(&mut self, number: u32, change: impl FnOnce(&mut SessionMessages)) {
@@ -330,8 +358,18 @@ impl Sessions {
 
     /// Forgets a session if nothing keeps it.
     fn forget(&mut self, number: u32) {
+        if self.keeps_all {
+            return;
+        }
         let session = self.get(number);
-        let Some(session) = session.filter(WholeSession::is_forgettable) else {
+        if session.is_some_and(|session| session.is_forgettable()) {
+            self.remove(number);
+        }
+    }
+
+    /// Removes a session that nothing keeps.
+    fn remove(&mut self, number: u32) {
+        let Some(session) = self.by_number.get(number.into()) else {
             return;
         };
         let id = session.id.clone();

@@ -9,16 +9,18 @@
 //! Invariants: a message is in `timed` if and only if its state says so, unless its record is on a page alone and the table
 //! knows it as far; it is in the table's order if and only if its profile says so.
 
+use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
 use super::Profile;
+use super::snapshot::TAKEN;
 use crate::effect::{Arrival, Bodies, Effect, Lease, NewBody, Standing, Was};
 use crate::shared::Waste;
 use crate::table::{
-    GroupRead, Leased, Live, MessageState, PagedRun, Record, Restoring, RunLength, SharedRuns,
-    Side, Table, Taken, Timed, TimedKey, is_timed,
+    Group, GroupRead, Leased, Live, MessageState, PagedMessage, PagedRun, Record, Restoring,
+    RunLength, SharedRuns, Side, Table, Taken, Timed, TimedKey, is_timed,
 };
-use crate::vocabulary::{BodyMove, PageNumber, SequenceNumber, Timestamp};
+use crate::vocabulary::{BodyMove, Incarnation, PageNumber, SequenceNumber, Timestamp};
 
 #[derive(Debug)]
 pub(crate) struct Backlog<P> {
@@ -215,6 +217,49 @@ impl<P: Profile> Backlog<P> {
             self.profile.enter(number, state, 0);
         }
         true
+    }
+
+    /// Restores a run of which these messages are left on its page. Those that are lost enter no order of a session, but
+    /// count ([`PagedRun::can_be_damaged`]). Returns the groups that have some of them, or an error if the run does not fit.
+    pub(super) fn restore_damaged(
+        &mut self,
+        (entity, run): (Incarnation, &PagedRun),
+        page: PageNumber,
+        left: Vec<PagedMessage>,
+        live: &mut Live,
+    ) -> Result<Vec<Group>, &'static str> {
+        let is_known = |session| session == 0 || self.profile.has_session(session);
+        let all = left.iter().chain(run.here());
+        if !all.map(|(_, record, _)| record.session).all(is_known) {
+            return Err("message of a session that is not there, on a damaged page");
+        }
+        let profile = &self.profile;
+        let is_in_order = |state| profile.is_in_order(state, 0);
+        if !self.table.restore_cold(run, page, is_in_order, live) {
+            return Err(TAKEN);
+        }
+        let lost = self.table.add_left((entity, run.index), left, live);
+        let length = self.table.length();
+        let told = run.told_states(length);
+        let told = told.map(|(number, state, until)| (number, Standing { state, until }));
+        let told: BTreeMap<_, _> = told.collect();
+        let waiting: BTreeMap<_, _> = run.waiting_states(length).collect();
+        for (number, record) in self.table.known_of_run(run.index) {
+            match (record, told.get(&number), waiting.get(&number)) {
+                (Some((record, more)), ..) => self.index_new(number, &record, more),
+                (None, Some(standing), _) => {
+                    self.profile.came_lost();
+                    self.enter(number, *standing, 0);
+                }
+                // Its time is on the page alone.
+                (None, None, waiting) => {
+                    self.profile.came_lost();
+                    let state = waiting.copied().unwrap_or(MessageState::Ready);
+                    self.profile.enter(number, state, 0);
+                }
+            }
+        }
+        Ok(lost)
     }
 
     /// Takes records that were read.

@@ -1,6 +1,5 @@
 //! What is different between the two services in how messages are kept.
 
-use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use super::Backlog;
@@ -97,6 +96,9 @@ pub(crate) trait Profile: Debug + Eq + Sized {
     /// properties.
     fn came_plain(&mut self, _first: SequenceNumber, _count: u64) {}
 
+    /// Notes a message that is new and whose record is lost. It may have what few messages have, also a session.
+    fn came_lost(&mut self) {}
+
     /// Notes that it is gone, from its session too.
     fn left(&mut self, _number: SequenceNumber, _session: u32, _more: (usize, Option<u32>)) {}
 
@@ -104,10 +106,8 @@ pub(crate) trait Profile: Debug + Eq + Sized {
     fn left_plain(&mut self, _count: u64) {}
 
     /// Forgets messages whose records are lost, in order: nothing says which sessions they have, or what else they had.
-    /// Returns those that could be received in their sessions. May take a step for each session.
-    fn set_aside(&mut self, _numbers: &[SequenceNumber]) -> BTreeSet<SequenceNumber> {
-        BTreeSet::new()
-    }
+    /// May take a step for each session.
+    fn set_aside(&mut self, _numbers: &[SequenceNumber]) {}
 
     /// Notes one more change to a message's properties.
     fn changed(&mut self) {}

@@ -1,7 +1,5 @@
 //! Messages of queues whose records are lost are set aside, so that the others can be served.
 
-use std::collections::BTreeSet;
-
 use super::{Backlog, Profile, Queue, Queues};
 use crate::catalogue::Catalogue;
 use crate::table::{Live, Slots, numbers_of};
@@ -16,13 +14,10 @@ impl<P: Profile> Backlog<P> {
         if !aside.not_ready.is_empty() {
             self.timed_mut().remove_all(&aside.not_ready);
         }
-        let were_ready = match aside.has_special {
-            true => self.set_aside(&aside.numbers),
-            false => BTreeSet::new(),
-        };
-        let counted = aside.states.into_iter();
-        let counted = counted.filter(|(number, _)| !were_ready.contains(number));
-        counted.for_each(|(_, state)| self.uncount(state));
+        if aside.has_special {
+            self.set_aside(&aside.numbers);
+        }
+        aside.states.iter().for_each(|state| self.uncount(*state));
         self.left_plain(aside.numbers.len() as u64);
     }
 }

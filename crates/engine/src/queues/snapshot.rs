@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Profile, Queue, Queues};
 use crate::catalogue::Catalogue;
-use crate::table::{PageHead, PagedMessage, PagedRun, Record, Room, Run, SharedRuns};
+use crate::table::{Group, PageHead, PagedMessage, PagedRun, Record, Room, Run, SharedRuns};
 use crate::vocabulary::codec::{DecodeError, Reader, put_varint};
 use crate::vocabulary::elements::sequence_number;
 use crate::vocabulary::{Incarnation, PageNumber};
@@ -154,6 +154,21 @@ impl<Q: Queue> Queues<Q> {
         restored.then_some(()).ok_or(TAKEN)
     }
 
+    /// Adds a run of a directory page, with what could be read of the run's damaged page. Returns the groups that lack a message.
+    pub(crate) fn restore_damaged(
+        &mut self,
+        catalogue: &mut Catalogue,
+        (head, run): (PageHead, &PagedRun),
+        page: PageNumber,
+        left: Vec<PagedMessage>,
+    ) -> Result<Vec<Group>, &'static str> {
+        let queue = self.get_mut(&head.entity).ok_or(NO_QUEUE)?;
+        let (backlog, live) = (queue.backlog_mut(), &mut catalogue.live);
+        let lost = backlog.restore_damaged((head.entity, run), page, left, live);
+        queue.settle(catalogue, head.entity);
+        lost
+    }
+
     /// Whether these are runs of one directory page, and the first ones of theirs in their queue.
     pub(crate) fn is_new_directory(
         &self,
@@ -172,6 +187,6 @@ impl<Q: Queue> Queues<Q> {
     }
 }
 
-const TAKEN: &str = "message twice, or above its queue's next sequence number";
+pub(super) const TAKEN: &str = "message twice, or above its queue's next sequence number";
 
 const NO_QUEUE: &str = "messages of a queue that is not there";

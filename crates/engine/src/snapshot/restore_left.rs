@@ -46,12 +46,14 @@ impl DecodedPage {
     /// The entity that it has messages, sessions, ids or rules of. `None` for a page of entities themselves.
     pub fn entity(&self) -> Option<Incarnation> {
         match &self.0 {
-            Decoded::Directory(head, _) | Decoded::Run(head, ..) => Some(head.entity),
+            Decoded::Directory(head, _)
+            | Decoded::Run(head, ..)
+            | Decoded::Damaged(Some((head, _)), _) => Some(head.entity),
             Decoded::Ids(entity, _) => Some(*entity),
             Decoded::Sessions(bytes) | Decoded::Rules(bytes) => {
                 incarnation(&mut Reader::new(bytes)).ok()
             }
-            Decoded::Heads(_) => None,
+            Decoded::Heads(_) | Decoded::Damaged(None, _) => None,
         }
     }
 
@@ -68,7 +70,7 @@ impl DecodedPage {
     fn messages(&self) -> impl Iterator<Item = &PagedMessage> {
         let (runs, messages) = match &self.0 {
             Decoded::Directory(_, runs) => (&**runs, &[][..]),
-            Decoded::Run(.., messages) => (&[][..], &**messages),
+            Decoded::Run(.., messages) | Decoded::Damaged(_, messages) => (&[][..], &**messages),
             Decoded::Ids(..) | Decoded::Heads(_) | Decoded::Sessions(_) | Decoded::Rules(_) => {
                 (&[][..], &[][..])
             }
@@ -154,7 +156,9 @@ impl State {
             return Ok(());
         };
         let (head, index, messages) = match decoded.0 {
-            Decoded::Run(head, index, messages) => (head, index, messages),
+            Decoded::Run(head, index, messages)
+            | Decoded::Damaged(Some((head, index)), messages) => (head, index, messages),
+            Decoded::Damaged(None, _) => return Ok(()),
             Decoded::Directory(head, runs) => {
                 let completed = self.complete_pages(restoring);
                 if let Some(partial) = &mut restoring.partial {

@@ -10,7 +10,7 @@ use crate::bus::pages as bus;
 use crate::bus::{ReadBlock, restore_rules};
 use crate::queues::Queue;
 use crate::state::State;
-use crate::table::{CountUnit, PageHead, PagedMessage, PagedRun, directory, run_of_page};
+use crate::table::{CountUnit, Group, PageHead, PagedMessage, PagedRun, directory, run_of_page};
 use crate::vocabulary::codec::{DecodeError, Reader};
 use crate::vocabulary::elements::incarnation;
 use crate::vocabulary::{Incarnation, PageNumber};
@@ -43,6 +43,8 @@ pub struct DecodedPage(pub(super) Decoded);
 pub(super) enum Decoded {
     Directory(PageHead, Vec<PagedRun>),
     Run(PageHead, u64, Vec<PagedMessage>),
+    /// What is left of one of these. None of it if not even its first group can be read.
+    Damaged(Option<(PageHead, u64)>, Vec<PagedMessage>),
     Ids(Incarnation, ReadBlock),
     /// These are small, and are decoded into the state.
     Heads(Vec<u8>),
@@ -79,6 +81,19 @@ impl DecodedPage {
         Ok(Self(Decoded::Directory(head, runs)))
     }
 
+    /// Decodes what is left of the page of a run: those of its groups that can be read.
+    pub fn decode_damaged(kind: u8, groups: &[Option<&[u8]>]) -> Result<Self, DecodeError> {
+        let Some((Some(first), rest)) = groups.split_first() else {
+            return Ok(Self(Decoded::Damaged(None, Vec::new())));
+        };
+        let (first, rest) = (*first, rest.iter().flatten().copied());
+        let groups: Vec<&[u8]> = std::iter::once(first).chain(rest).collect();
+        let Self(Decoded::Run(head, index, left)) = Self::decode(kind, &groups)? else {
+            return Err(error("damaged page that is not that of a run"));
+        };
+        Ok(Self(Decoded::Damaged(Some((head, index)), left)))
+    }
+
     fn part(kind: PartKind, bytes: &[u8]) -> Result<Self, DecodeError> {
         Ok(Self(match kind {
             PartKind::Heads => Decoded::Heads(bytes.to_vec()),
@@ -105,14 +120,45 @@ impl DecodedPage {
         self.plain_pages(unit, PagedRun::has_quarantined)
     }
 
+    /// The unit in which a directory counts live bytes.
+    pub fn count_unit(&self) -> Option<CountUnit> {
+        match &self.0 {
+            Decoded::Directory(head, _) => Some(head.unit),
+            Decoded::Run(..)
+            | Decoded::Damaged(..)
+            | Decoded::Ids(..)
+            | Decoded::Heads(_)
+            | Decoded::Sessions(_)
+            | Decoded::Rules(_) => None,
+        }
+    }
+
+    /// Likewise, whether a start can do without what is damaged on it. See [`Self::decode_damaged`].
+    pub fn pages_that_can_be_damaged(&self, unit: CountUnit) -> impl Iterator<Item = bool> {
+        self.run_pages(unit, |_, run| run.can_be_damaged())
+    }
+
     fn plain_pages(
         &self,
         unit: CountUnit,
         is_passed_over: impl Fn(&PagedRun) -> bool,
     ) -> impl Iterator<Item = bool> {
+        let is_plain = |head: &PageHead, run: &PagedRun| run.is_plain(head.length);
+        self.run_pages(unit, move |head, run| {
+            is_plain(head, run) && is_passed_over(run)
+        })
+    }
+
+    /// What is true of the runs of a directory that have pages, if its spreads are in that unit.
+    fn run_pages(
+        &self,
+        unit: CountUnit,
+        is_true: impl Fn(&PageHead, &PagedRun) -> bool,
+    ) -> impl Iterator<Item = bool> {
         let (head, runs) = match &self.0 {
             Decoded::Directory(head, runs) => (Some(head), runs.as_slice()),
             Decoded::Run(..)
+            | Decoded::Damaged(..)
             | Decoded::Ids(..)
             | Decoded::Heads(_)
             | Decoded::Sessions(_)
@@ -120,10 +166,7 @@ impl DecodedPage {
         };
         let head = head.filter(|head| head.unit == unit);
         let paged = runs.iter().filter(|run| run.has_page);
-        paged.map(move |run| {
-            let is_plain = head.is_some_and(|head| run.is_plain(head.length));
-            is_plain && is_passed_over(run)
-        })
+        paged.map(move |run| head.is_some_and(|head| is_true(head, run)))
     }
 }
 
@@ -139,12 +182,20 @@ pub struct RestoringPages {
     pub(super) resident_bytes: Option<u64>,
     /// Whether what is on the next page stays in memory.
     pub(super) keeps_next: bool,
+    /// The groups of damaged pages that lack messages, each with its page.
+    pub(super) damaged: Vec<(Group, PageNumber)>,
 }
 
 impl RestoringPages {
     /// Keeps what is on the next page in memory: the page may be lost soon.
     pub fn keep_next(&mut self) {
         self.keeps_next = true;
+    }
+
+    /// The groups of which both copies are damaged, each with its page: what they had is to be set aside before anything else
+    /// is decided. A session may have had some of them, and is without them already.
+    pub fn take_damaged(&mut self) -> Vec<(Group, PageNumber)> {
+        std::mem::take(&mut self.damaged)
     }
 
     /// Keeps about so many bytes of records in memory, of runs whose pages are read.
@@ -185,11 +236,14 @@ impl State {
             let run = (head, index, messages);
             return self.restore_run(restoring, page, run, resident_bytes);
         }
+        if let Decoded::Damaged(head, left) = decoded.0 {
+            return self.restore_damaged(restoring, page, head, left);
+        }
         if restoring.directory.is_some() {
             return Err(error("page that is not that of the next run"));
         }
         match decoded.0 {
-            Decoded::Run(..) => Ok(()),
+            Decoded::Run(..) | Decoded::Damaged(..) => Ok(()),
             Decoded::Directory(head, runs) => self.restore_directory(restoring, page, head, runs),
             Decoded::Ids(entity, block) => self.restore_ids(page, resident_bytes, (entity, block)),
             Decoded::Heads(bytes) => self.restore_heads(restoring, page, &bytes),
@@ -238,6 +292,38 @@ impl State {
             };
             restored.map_err(error)?;
         }
+        self.restore_pageless(restoring)
+    }
+
+    /// Adds the next run of a directory, with what is left of its page:
+    /// [`DecodedPage::pages_that_can_be_damaged`] has said that this is enough.
+    fn restore_damaged(
+        &mut self,
+        restoring: &mut RestoringPages,
+        page: PageNumber,
+        of: Option<(PageHead, u64)>,
+        left: Vec<PagedMessage>,
+    ) -> Result<(), DecodeError> {
+        let unit = self.count_unit();
+        let directory = restoring.directory.as_mut();
+        let directory = directory.filter(|it| it.head.unit == unit);
+        let next = directory.and_then(|it| Some((it.head, it.runs.pop_front()?)));
+        let can_be_damaged = |run: &PagedRun| run.can_be_damaged();
+        let Some((head, run)) = next.filter(|(_, run)| can_be_damaged(run)) else {
+            return Err(error("page that cannot be damaged"));
+        };
+        if of.is_some_and(|(of, index)| !of.is_of_same_runs(head) || index != run.index) {
+            return Err(error("page that is not that of the next run"));
+        }
+        let catalogue = &mut self.catalogue;
+        let lost = match self.storage.contains_key(&head.entity) {
+            true => (self.storage).restore_damaged(catalogue, (head, &run), page, left),
+            false => (self.bus).restore_damaged(catalogue, (head, &run), page, left),
+        };
+        let lost = lost.map_err(error)?;
+        restoring
+            .damaged
+            .extend(lost.into_iter().map(|group| (group, page)));
         self.restore_pageless(restoring)
     }
 
@@ -323,6 +409,12 @@ impl State {
                 _ => self.bus.mark_heads(group, page),
             }
         }
+        let unkept = self.bus.iter();
+        let unkept = unkept.filter(|(_, queue)| queue.backlog.sessions.has_unkept());
+        let unkept: Vec<Incarnation> = unkept.map(|(entity, _)| *entity).collect();
+        unkept
+            .into_iter()
+            .for_each(|entity| self.end_damaged(entity));
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use super::State;
 use crate::bus::Duplicates;
+use crate::queues::Queue;
 use crate::table::{
     Group, GroupRead, GroupToRead, Leaving, Resident, Run, RunId, Slots, Table, Taken,
 };
@@ -44,6 +45,14 @@ impl State {
     /// aside.
     pub fn needs_pages(&self) -> bool {
         self.may_be_cold() || self.resident().quarantined > 0
+    }
+
+    /// Ends a restore with damaged pages of an entity, once all that is lost was set aside: sessions go that had nothing else.
+    pub fn end_damaged(&mut self, entity: Incarnation) {
+        if let Some(queue) = self.bus.get_mut(&entity) {
+            queue.backlog.sessions.end_keeping();
+            queue.settle(&mut self.catalogue, entity);
+        }
     }
 
     /// How many steps it takes to set messages of an entity aside: it walks over those that wait for a time, and over the

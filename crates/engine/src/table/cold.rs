@@ -263,7 +263,7 @@ impl Run {
                 .is_some_and(|(_, changed)| self.live.without(&changed).is_empty())
     }
 
-    fn put_copies(&mut self, messages: Vec<Paged>, came: &mut Vec<TimedKey>) {
+    pub(super) fn put_copies(&mut self, messages: Vec<Paged>, came: &mut Vec<TimedKey>) {
         for (slot, mut record, side) in messages {
             let mut side = side.map(|it| *it).unwrap_or_default();
             if !self.live.contains(slot) || self.records.get(slot).is_some() {

@@ -38,21 +38,23 @@ pub(in crate::table) struct Far {
 /// No message of a run is due earlier, and none of that run has a lower number. It compares with others as their messages do.
 pub(crate) type FarKey = (Timestamp, u64);
 
-/// What of a run's page cannot be received in the order of its number, and is as the page has it.
+/// What of a run's page cannot be received in the order of its number, and is as the page has it. What neither waits for a
+/// time nor is deferred can be received in its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::table) struct Waiting {
-    /// Those that wait for a time. The others are deferred.
+    /// Those that wait for a time.
     timed: Bits,
     /// Of these, the scheduled ones. The others are locked, or leased.
     scheduled: Bits,
+    deferred: Bits,
     firsts: Firsts,
 }
 
 impl RunLength {
-    /// The most that a directory page says of the messages of a run that wait: two sets of bits, and times.
+    /// The most that a directory page says of the messages of a run that wait: three sets of bits, and times.
     pub(crate) fn waiting_size_bytes_max(self) -> u64 {
         let words = self.as_u64().div_ceil(64);
-        2 * (4 + 8 * words) + 10 * self.groups().len() as u64
+        3 * (4 + 8 * words) + 10 * self.groups().len() as u64
     }
 
     fn group_of_slot(self, slot: usize) -> usize {
@@ -128,13 +130,18 @@ impl Waiting {
         Self {
             timed: Bits::default(),
             scheduled: Bits::default(),
+            deferred: Bits::default(),
             firsts: [Timestamp::NEVER; GROUPS_MAX],
         }
     }
 
     fn add(&mut self, slot: usize, record: &Record, length: RunLength) {
         match record.state {
-            MessageState::Ready | MessageState::Deferred => return,
+            MessageState::Ready => return,
+            MessageState::Deferred => {
+                self.deferred.insert(slot);
+                return;
+            }
             MessageState::Locked { .. } => {}
             MessageState::Scheduled => {
                 self.scheduled.insert(slot);
@@ -150,6 +157,7 @@ impl Waiting {
         Self {
             timed,
             scheduled: self.scheduled.and(slots),
+            deferred: self.deferred.and(slots),
             firsts: only(&self.firsts, length.groups_with(&timed)),
         }
     }
@@ -177,7 +185,8 @@ impl Waiting {
         match (self.scheduled.contains(slot), self.timed.contains(slot)) {
             (true, _) => MessageState::Scheduled,
             (false, true) => MessageState::Locked { deferred: false },
-            (false, false) => MessageState::Deferred,
+            (false, false) if self.deferred.contains(slot) => MessageState::Deferred,
+            (false, false) => MessageState::Ready,
         }
     }
 
@@ -187,10 +196,14 @@ impl Waiting {
         (!slots.is_empty()).then(|| Box::new(Far { slots, firsts }))
     }
 
-    /// Both sets of bits, then the time of each group that has messages which wait for one.
-    pub(in crate::table) fn put(&self, out: &mut Vec<u8>, length: RunLength) {
+    /// Sets of bits, then the time of each group that has messages which wait for one. Which messages are deferred follows
+    /// from the others, unless some can be received in their sessions.
+    pub(in crate::table) fn put(&self, out: &mut Vec<u8>, length: RunLength, has_sessions: bool) {
         put_bits(out, &self.timed);
         put_bits(out, &self.scheduled);
+        if has_sessions {
+            put_bits(out, &self.deferred);
+        }
         for group in length.groups_with(&self.timed) {
             put_time(out, self.firsts.get(group).copied().unwrap_or_default());
         }
@@ -201,9 +214,19 @@ impl Waiting {
         r: &mut Reader<'_>,
         not_ready: &Bits,
         length: RunLength,
+        has_sessions: bool,
     ) -> Result<Self, DecodeError> {
         let (timed, scheduled) = (bits(r)?, bits(r)?);
-        if !timed.without(not_ready).is_empty() || !scheduled.without(&timed).is_empty() {
+        let others = not_ready.without(&timed);
+        let deferred = if has_sessions { bits(r)? } else { others };
+        let is_within = [
+            (&timed, not_ready),
+            (&scheduled, &timed),
+            (&deferred, &others),
+        ]
+        .into_iter()
+        .all(|(some, all)| some.without(all).is_empty());
+        if !is_within {
             return Err(r.error("waiting messages that are not those of a run"));
         }
         let mut firsts = [Timestamp::NEVER; GROUPS_MAX];
@@ -213,6 +236,7 @@ impl Waiting {
         Ok(Self {
             timed,
             scheduled,
+            deferred,
             firsts,
         })
     }
@@ -453,8 +477,7 @@ impl Run {
 }
 
 impl Run {
-    /// The state of a message that only the page has, if it cannot be received in the order of its number. One that can be
-    /// received in its session counts as deferred here.
+    /// The state of a message that only the page has, if it cannot be received in the order of its number.
     pub(super) fn waiting_state(&self, slot: usize) -> Option<MessageState> {
         let waiting = self.cold.as_ref()?.waiting.as_ref()?;
         let is_known = self.live.contains(slot) && !self.ready.contains(slot);

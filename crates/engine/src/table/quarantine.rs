@@ -37,7 +37,7 @@ pub(crate) struct SetAside {
     /// Those that could not be received in the order of their numbers: they may be in an order by time.
     pub(crate) not_ready: BTreeSet<SequenceNumber>,
     /// The states that are known of these.
-    pub(crate) states: Vec<(SequenceNumber, MessageState)>,
+    pub(crate) states: Vec<MessageState>,
     /// Whether one may have been of a session.
     pub(crate) has_special: bool,
 }
@@ -61,8 +61,7 @@ impl Table {
             if !run.is_ready(number) {
                 aside.not_ready.insert(number);
             }
-            let state = run.set_aside(number);
-            aside.states.extend(state.map(|state| (number, state)));
+            aside.states.extend(run.set_aside(number));
             let (after, has_ready) = (run.resident(), run.has_ready());
             let far_after = run.far_known();
             self.recount_resident(before, after, live);

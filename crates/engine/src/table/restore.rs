@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use super::cold::Cold;
 use super::far::FarKnown;
+use super::missing::{Group, RunId};
 use super::record::size_bytes;
-use super::{Live, MessageState, PagedRun, Record, Run, RunLength, Side, Table};
+use super::{Live, MessageState, PagedMessage, PagedRun, Record, Run, RunLength, Side, Table};
 use crate::vocabulary::{Hint, PageNumber, SequenceNumber, Timestamp};
 
 /// The run that is being put together. It becomes part of the table, and counts, with [`Table::add_restored`].
@@ -70,8 +71,8 @@ impl Table {
         self.runs.get_or_insert_with(index, || Arc::new(run));
     }
 
-    /// Adds a run of which this is its directory's word and nothing of its page was read. `is_in_order` says which messages
-    /// can be received in the order of their numbers. Returns false if one of its numbers is taken, or was never given out.
+    /// Adds a run of which this is its directory's word and nothing of its page was read. `is_in_order` says which states are
+    /// those of messages that can be received in the order of their numbers. Returns false if one of its numbers is taken, or was never given out.
     pub(crate) fn restore_cold(
         &mut self,
         paged: &PagedRun,
@@ -85,6 +86,45 @@ impl Table {
         }
         self.add_run(run, live);
         true
+    }
+
+    /// Adds what could be read of the damaged page of such a run. Returns the groups that lack a message.
+    pub(crate) fn add_left(
+        &mut self,
+        (entity, index): RunId,
+        messages: Vec<PagedMessage>,
+        live: &mut Live,
+    ) -> Vec<Group> {
+        let Some(run) = self.run_mut(index) else {
+            return Vec::new();
+        };
+        let (before, far_before) = (run.resident(), run.far_known());
+        // The restore puts them into their orders.
+        run.put_copies(messages, &mut Vec::new());
+        let (after, far_after) = (run.resident(), run.far_known());
+        let groups = run.length().groups();
+        let lost = groups.filter(|group| run.missing_in(*group) != 0);
+        let group = |place| Group {
+            entity,
+            run: index,
+            index: place,
+        };
+        let lost = lost.map(group).collect();
+        self.recount_resident(before, after, live);
+        self.note_far(index, far_before, far_after);
+        lost
+    }
+
+    /// The messages of a run, each with its record if that is in memory, and with what else it has.
+    pub(crate) fn known_of_run(&self, index: u64) -> Vec<(SequenceNumber, Option<KnownMessage>)> {
+        let run = self.runs.get(index);
+        let seen = run.map(|run| run.seen_from(run.start()));
+        let seen = seen.into_iter().flatten();
+        let known = seen.map(|(number, entry)| {
+            let known = entry.map(|it| (*it.record, (it.overlays().len(), it.source_length())));
+            (number, known)
+        });
+        known.collect()
     }
 
     /// Settles whether a restored run stays in memory. Returns false if it needs another page than its directory says: more
@@ -175,6 +215,9 @@ impl Table {
     }
 }
 
+/// A record, the number of changes to its properties, and the length of its source.
+pub(crate) type KnownMessage = (Record, (usize, Option<u32>));
+
 /// How much memory there is for what is restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
@@ -212,11 +255,14 @@ impl Run {
             expires_last: paged.expires_last,
             enqueued_first: paged.enqueued_first.unwrap_or(Timestamp::ZERO),
             quarantined: paged.quarantined().map(|it| Box::new(*it)),
+            has_special: paged.has_special,
             cold: Some(Box::new(cold)),
             ..Self::new(length, paged.index)
         };
         for (number, state, _) in paged.told_states(length) {
-            run.set_ready(number, is_in_order(state));
+            // Nothing tells here which of them have sessions.
+            let may_be = !paged.has_special || paged.ready.contains(run.slot(number));
+            run.set_ready(number, may_be && is_in_order(state));
         }
         for (slot, record, side) in paged.here() {
             run.records.put(*slot, *record, length);

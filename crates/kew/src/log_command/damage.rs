@@ -86,8 +86,9 @@ fn print(damage: &Damage) {
     }
     if damage.unreadable_pages > 0 {
         print_line(&format!(
-            "{} pages with messages are damaged in both copies: the server sets these messages aside as far as it can, which \
-             takes minutes; as long as such pages are counted, a start that has to read one needs: kew log repair --accept-loss",
+            "{} pages with messages or remembered ids are damaged in both copies: the server sets these messages aside as far as \
+             it can, which takes minutes; as long as such pages are counted, no backup can be made, and a start that has to read \
+             remembered ids from one needs: kew log repair --accept-loss",
             damage.unreadable_pages
         ));
     }

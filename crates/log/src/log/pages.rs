@@ -27,8 +27,8 @@ impl SegmentLog {
         self.pages.read(&self.storage, numbers)
     }
 
-    /// How many pages the newest snapshot names although both copies of them are damaged. A start that has to read one
-    /// refuses it.
+    /// How many pages the newest snapshot names although both copies of them are damaged. A start that reads one may do without
+    /// what is lost.
     pub fn unreadable_pages(&self) -> usize {
         self.pages.unreadable_count()
     }

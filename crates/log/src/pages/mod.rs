@@ -134,6 +134,27 @@ impl PageContent {
     }
 }
 
+/// What is left of a page of which both copies are damaged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PageLeft {
+    /// What kind of page it is. Without any group, nothing says that.
+    pub kind: u8,
+    groups: Vec<Option<Vec<u8>>>,
+}
+
+impl PageLeft {
+    /// Its groups, in order, each with its bytes if they can be read. None of them if it is not even known how many there
+    /// were.
+    pub fn groups(&self) -> impl Iterator<Item = Option<&[u8]>> {
+        self.groups.iter().map(Option::as_deref)
+    }
+
+    /// The bytes of all groups together.
+    pub fn size_bytes(&self) -> usize {
+        self.groups.iter().flatten().map(Vec::len).sum()
+    }
+}
+
 /// Sizes of page files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageOptions {

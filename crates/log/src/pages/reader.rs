@@ -9,7 +9,7 @@ use super::format::{
     BLOCK_SIZE, Copy, FILE_HEADER_SIZE, FileHeader, GroupHeader, PAGE_HEADER_SIZE, PageHeader,
     Seal, header_size_in, is_group, name,
 };
-use super::{PageContent, PageNumber, PagePlace};
+use super::{PageContent, PageLeft, PageNumber, PagePlace};
 use crate::Damage;
 use crate::format::{FORMAT_VERSION, FormatError, names};
 use crate::segment::memory_size;
@@ -260,6 +260,25 @@ impl<'a> PageReader<'a> {
         })
     }
 
+    /// Reads what is left of a page of which both copies are damaged. What can be read later perhaps, but not now, is an
+    /// error.
+    pub(crate) fn read_left(
+        &mut self,
+        number: PageNumber,
+        place: PagePlace,
+    ) -> Result<PageLeft, PageError> {
+        let header = self.read_either(place, |copy| copy.read_header(number));
+        let Some(header) = unless_damaged(header)? else {
+            return Ok(PageLeft::default());
+        };
+        let mut groups = Vec::new();
+        for index in 0..header.groups.len() {
+            groups.push(unless_damaged(self.read_group(number, place, index))?);
+        }
+        let kind = header.kind;
+        Ok(PageLeft { kind, groups })
+    }
+
     /// Reads one group of a page, and no other.
     pub fn read_group(
         &mut self,
@@ -500,6 +519,15 @@ impl<'a> PageReader<'a> {
             return Err(FormatError::Damaged(what).into());
         }
         Ok((file, header))
+    }
+}
+
+/// What was read. `None` if both copies of it are damaged.
+fn unless_damaged<T>(read: Result<T, PageError>) -> Result<Option<T>, PageError> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(PageError::Damaged(_)) => Ok(None),
+        Err(error @ (PageError::Io(_) | PageError::Newer { .. })) => Err(error),
     }
 }
 

@@ -1,12 +1,15 @@
 //! Reads manifests: the parts of a file, then its pages in the order of the table. A reading can stop after each of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::ops::ControlFlow;
 
 use super::reader::Known;
 use super::table::{TablePage, Varints};
-use super::{ManifestError, PageContent, PageDamage, PageNumber, PagePlace, PageReader, PageTable};
+use super::{
+    ManifestError, PageContent, PageDamage, PageError, PageLeft, PageNumber, PagePlace, PageReader,
+    PageTable, pair_of,
+};
 use crate::claims::Claims;
 use crate::format::{FormatError, names};
 use crate::piece::Room;
@@ -34,6 +37,8 @@ pub struct ReadManifest {
     pub next_number: PageNumber,
     /// Damaged copies of its pages. The other copies are whole.
     pub damage: Vec<PageDamage>,
+    /// Both copies of pages of which only a part was restored.
+    pub lost: Vec<PageDamage>,
 }
 
 impl ReadManifest {
@@ -67,6 +72,11 @@ pub(crate) trait Pieces {
 
     /// Whether the next page need not be read.
     fn passes_over(&mut self, page: PageNumber) -> Result<bool, BoxError>;
+
+    /// Takes what is left of the next page, if that is enough.
+    fn take_left(&mut self, _: PageNumber, _: &PageLeft) -> Result<bool, BoxError> {
+        Ok(false)
+    }
 
     /// All pieces have come.
     fn end(&mut self) -> Result<(), BoxError> {
@@ -104,6 +114,10 @@ impl Pieces for Replaying<'_> {
 
     fn passes_over(&mut self, page: PageNumber) -> Result<bool, BoxError> {
         self.0.passes_over(page)
+    }
+
+    fn take_left(&mut self, page: PageNumber, left: &PageLeft) -> Result<bool, BoxError> {
+        self.0.snapshot_page_left(page, left)
     }
 
     fn end(&mut self) -> Result<(), BoxError> {
@@ -196,6 +210,7 @@ pub fn read_table(
             table: PageTable::default(),
             next_number: PageNumber::default(),
             damage: Vec::new(),
+            lost: Vec::new(),
         });
     }
     parts.finish()
@@ -214,6 +229,8 @@ pub(crate) struct Reading {
     position: LogPosition,
     /// `None` if it may be one of any log.
     log: Option<LogId>,
+    /// Whether what is left of a damaged page may be enough.
+    may_lose: bool,
     stage: Stage,
 }
 
@@ -225,11 +242,19 @@ enum Stage {
 
 impl Reading {
     pub(crate) fn of(position: LogPosition, log: Option<LogId>) -> Self {
-        let stage = Stage::Begin;
         Self {
             position,
             log,
-            stage,
+            may_lose: false,
+            stage: Stage::Begin,
+        }
+    }
+
+    /// Passes on what is left of pages of which both copies are damaged.
+    pub(crate) fn with_losses(self) -> Self {
+        Self {
+            may_lose: true,
+            ..self
         }
     }
 
@@ -257,7 +282,7 @@ impl Reading {
                     let file = names::snapshot(self.position.as_u64());
                     return Err(ManifestError::OtherLog(file));
                 }
-                ControlFlow::Break(read) => PagesReading::of(read),
+                ControlFlow::Break(read) => PagesReading::of(read, self.may_lose),
             },
         };
         Ok(match pages.step(storage, instead, pieces, room)? {
@@ -289,18 +314,72 @@ struct PagesReading {
     /// Index of the next page.
     next: usize,
     known: Known,
-    /// Known once a page was passed over.
+    may_lose: bool,
+    /// Known once a page was passed over, or was damaged.
     shared: Option<Shared>,
+    /// Pages of which both copies are damaged, as pair and offset.
+    lost: BTreeSet<(u32, u64)>,
 }
 
 impl PagesReading {
-    fn of(read: ReadManifest) -> Self {
+    fn of(read: ReadManifest, may_lose: bool) -> Self {
         Self {
             read,
+            may_lose,
             next: 0,
             known: Known::default(),
             shared: None,
+            lost: BTreeSet::new(),
         }
+    }
+
+    /// Whether all other ways to the same state need a page, too.
+    fn is_shared(
+        &mut self,
+        storage: &dyn Storage,
+        instead: &Instead<'_>,
+        page: &TablePage,
+    ) -> Result<bool, ManifestError> {
+        let shared = match self.shared.take() {
+            Some(shared) => shared,
+            None => instead.pages(storage, self.read.header.log)?,
+        };
+        Ok(self.shared.insert(shared).has(page))
+    }
+
+    /// Passes on what is left of a page of which both copies are damaged. Returns `None` if that is not enough, or if
+    /// something else could take the place of this snapshot. A file that is missing may come back.
+    fn pass_on_left(
+        &mut self,
+        storage: &dyn Storage,
+        instead: &Instead<'_>,
+        pieces: &mut dyn Pieces,
+        (reader, page): (&mut PageReader<'_>, TablePage),
+    ) -> Result<Option<u64>, ManifestError> {
+        let may_lose = self.may_lose && !reader.has_lost_file(page.place.pair);
+        if !may_lose || !self.is_shared(storage, instead, &page)? {
+            return Ok(None);
+        }
+        let left = reader.read_left(page.number, page.place)?;
+        let taken = pieces.take_left(page.number, &left);
+        let position = self.read.header.position;
+        let is_enough = taken.map_err(|error| ManifestError::Restore(position, error))?;
+        if is_enough {
+            self.lost
+                .insert((page.place.pair, page.place.offset.into()));
+        }
+        Ok(is_enough.then_some(left.size_bytes() as u64))
+    }
+
+    /// Ends with all of its pages, of which this is damaged.
+    fn end(mut self, damage: &[PageDamage]) -> ReadManifest {
+        let is_lost = |damage: &PageDamage| {
+            let pair = pair_of(&damage.file);
+            pair.is_some_and(|pair| self.lost.contains(&(pair, damage.offset)))
+        };
+        let damage = damage.iter().cloned();
+        (self.read.lost, self.read.damage) = damage.partition(is_lost);
+        self.read
     }
 
     fn step(
@@ -314,7 +393,7 @@ impl PagesReading {
         let known = mem::take(&mut self.known);
         let mut reader = PageReader::knowing(storage, header.log, known);
         let refused = |error| ManifestError::Restore(header.position, error);
-        while let Some(page) = self.read.table.pages().get(self.next) {
+        while let Some(page) = self.read.table.pages().get(self.next).copied() {
             let size_bytes = page.place.size_bytes.into();
             if !room.fits(size_bytes) {
                 self.known = reader.into_known();
@@ -323,17 +402,22 @@ impl PagesReading {
             self.next += 1;
             if pieces.passes_over(page.number).map_err(refused)? {
                 room.take(PASSED_OVER_SIZE_BYTES);
-                let shared = match self.shared.take() {
-                    Some(shared) => shared,
-                    None => instead.pages(storage, header.log)?,
-                };
-                if !self.shared.insert(shared).has(page) {
+                if !self.is_shared(storage, &instead, &page)? {
                     reader.read(page.number, page.place)?;
                     room.take(size_bytes);
                 }
                 continue;
             }
-            let content = reader.read(page.number, page.place)?.content;
+            let content = match reader.read(page.number, page.place) {
+                Ok(read) => read.content,
+                Err(PageError::Damaged(damage)) => {
+                    let of = (&mut reader, page);
+                    let left = self.pass_on_left(storage, &instead, pieces, of)?;
+                    room.take(left.ok_or(PageError::Damaged(damage))?);
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
             room.take(size_bytes);
             if reader.has_damage_in(page.place.pair) {
                 pieces.page_is_at_risk();
@@ -342,8 +426,7 @@ impl PagesReading {
             taken.map_err(refused)?;
         }
         pieces.end().map_err(refused)?;
-        self.read.damage.extend_from_slice(reader.damage());
-        Ok(ControlFlow::Break(self.read))
+        Ok(ControlFlow::Break(self.end(reader.damage())))
     }
 }
 
@@ -396,6 +479,7 @@ impl FileReading {
                         table: self.first.table,
                         next_number: self.first.next_number,
                         damage: Vec::new(),
+                        lost: Vec::new(),
                     })),
                     Some(_) | None => Err(damaged(0, "the table of pages is not whole")),
                 };

@@ -110,7 +110,7 @@ impl PageStore {
     }
 
     /// How many pages the newest manifest names although both copies of them are damaged: it has their content nowhere
-    /// else, and no start that reads them can use it.
+    /// else. A start that reads one may do without what is lost.
     pub fn unreadable_count(&self) -> usize {
         self.unreadable.len()
     }

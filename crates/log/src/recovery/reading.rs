@@ -15,6 +15,11 @@ use crate::walk::{End, Walker};
 /// A log, as far as it was read.
 pub(super) struct Reading {
     stage: Stage,
+    /// The number of damaged snapshots, if the log is read from its beginning because none is whole. If it is not whole
+    /// either, what is left of a snapshot may be enough.
+    instead_of: usize,
+    /// What is wrong with the log from its beginning, if that was to take the place of the only snapshot.
+    refused: Option<OpenError>,
 }
 
 enum Stage {
@@ -40,6 +45,8 @@ impl Reading {
     pub(super) fn of(survey: &Survey) -> Self {
         Self {
             stage: Stage::Snapshot(Box::new(Loading::of(survey))),
+            instead_of: 0,
+            refused: None,
         }
     }
 
@@ -51,13 +58,40 @@ impl Reading {
         replay: &mut dyn Replay,
         room: &mut Room,
     ) -> Result<(), OpenError> {
+        let Err(error) = self.try_step(storage, survey, replay, room) else {
+            return Ok(());
+        };
+        match (mem::take(&mut self.instead_of), &error) {
+            (count @ 1.., OpenError::Corrupt { .. }) => {
+                self.refused = (count == 1).then_some(error);
+                let loading = Loading::of(survey).with_losses();
+                self.stage = Stage::Snapshot(Box::new(loading));
+                self.step(storage, survey, replay, room)
+            }
+            _ => Err(self.refused.take().unwrap_or(error)),
+        }
+    }
+
+    fn try_step(
+        &mut self,
+        storage: &dyn Storage,
+        survey: &Survey,
+        replay: &mut dyn Replay,
+        room: &mut Room,
+    ) -> Result<(), OpenError> {
         self.stage = match mem::replace(&mut self.stage, Stage::Failed) {
             Stage::Snapshot(loading) => match loading.step(storage, survey, replay, room)? {
                 ControlFlow::Continue(loading) => Stage::Snapshot(Box::new(loading)),
-                ControlFlow::Break((found, start)) => match Walker::begin(survey, start)? {
-                    ControlFlow::Continue(walker) => walk(found, walker, replay, room)?,
-                    ControlFlow::Break(end) => Stage::Whole(found, end),
-                },
+                ControlFlow::Break((found, start)) => {
+                    self.instead_of = match found.used {
+                        Some(_) => 0,
+                        None => found.damaged.len(),
+                    };
+                    match Walker::begin(survey, start)? {
+                        ControlFlow::Continue(walker) => walk(found, walker, replay, room)?,
+                        ControlFlow::Break(end) => Stage::Whole(found, end),
+                    }
+                }
             },
             Stage::Records(found, walker) => walk(found, *walker, replay, room)?,
             stage @ Stage::Whole(..) => stage,

@@ -36,13 +36,17 @@ pub(super) fn warnings(survey: &Survey, found: &FoundSnapshots, void: u64) -> Ve
     };
     let unread = (survey.unread.iter()).filter(|failure| !is_told(&failure.file));
     let unread = unread.map(|failure| format!("a snapshot cannot be read: {failure}"));
-    let copies = copies(&found.copies);
+    let copies = by_file(&found.copies)
+        .map(|what| format!("what is damaged was read from its copy: {what}"));
+    let lost = by_file(&found.lost)
+        .map(|what| format!("what is damaged in both copies is set aside: {what}"));
+    let copies = copies.chain(lost);
     let snapshots = damaged.chain(unread).chain(void).chain(copies);
     snapshots.chain(proof).chain(foreign).collect()
 }
 
 /// One line for each file, however much of it is damaged.
-fn copies(damage: &[PageDamage]) -> impl Iterator<Item = String> {
+fn by_file(damage: &[PageDamage]) -> impl Iterator<Item = String> {
     let mut by_file: BTreeMap<&str, (&PageDamage, usize)> = BTreeMap::new();
     for place in damage {
         let (_, count) = by_file.entry(&place.file).or_insert((place, 0));
@@ -55,8 +59,6 @@ fn copies(damage: &[PageDamage]) -> impl Iterator<Item = String> {
             pages::NOTED_MAX.. => " (and at many other places)".to_owned(),
             _ => format!(" (and at {} other places)", count - 1),
         };
-        format!(
-            "what is damaged was read from its copy: {file} cannot be used at byte {offset}: {what}{others}"
-        )
+        format!("{file} cannot be used at byte {offset}: {what}{others}")
     })
 }

@@ -21,6 +21,8 @@ pub(crate) struct FoundSnapshots {
     pub(crate) read: Option<ReadManifest>,
     /// Damaged copies of its pages. The others are whole.
     pub(crate) copies: Vec<PageDamage>,
+    /// Both copies of pages of which only a part was restored.
+    pub(crate) lost: Vec<PageDamage>,
     pub(crate) valid: Vec<LogPosition>,
     pub(crate) damaged: Vec<(LogPosition, OpenError)>,
 }
@@ -35,6 +37,7 @@ impl FoundSnapshots {
 
     fn using(mut self, position: LogPosition, read: ReadManifest) -> Self {
         self.copies.clone_from(&read.damage);
+        self.lost.clone_from(&read.lost);
         self.used = Some(position);
         self.read = Some(read);
         self
@@ -42,7 +45,8 @@ impl FoundSnapshots {
 
     /// The files with damage, each once.
     pub(super) fn damaged_files(&self) -> Vec<String> {
-        let copies = self.copies.iter().map(|damage| damage.file.clone());
+        let copies = self.copies.iter().chain(&self.lost);
+        let copies = copies.map(|damage| damage.file.clone());
         let snapshots = self.damaged.iter().flat_map(|(position, error)| {
             // Of a snapshot with a lost page, a file of pages is damaged.
             let of_page = match error {
@@ -69,6 +73,8 @@ pub(super) struct Loading {
     beginning: Start,
     /// The one that is being read.
     reading: Option<pages::Reading>,
+    /// Whether what is left of damaged pages may be enough. Not while the log from its beginning may have all of it.
+    may_lose: bool,
 }
 
 impl Loading {
@@ -78,6 +84,7 @@ impl Loading {
                 used: None,
                 read: None,
                 copies: Vec::new(),
+                lost: Vec::new(),
                 valid: survey.snapshots.clone(),
                 damaged: Vec::new(),
             },
@@ -89,6 +96,15 @@ impl Loading {
                 begins_anew: false,
             },
             reading: None,
+            may_lose: !is_complete(survey),
+        }
+    }
+
+    /// The same, although the log has its beginning.
+    pub(super) fn with_losses(self) -> Self {
+        Self {
+            may_lose: true,
+            ..self
         }
     }
 
@@ -106,10 +122,14 @@ impl Loading {
                 None => {
                     replay.begin();
                     replay.snapshot_begin(position);
-                    pages::Reading::of(position, survey.log())
+                    let reading = pages::Reading::of(position, survey.log());
+                    match self.may_lose {
+                        true => reading.with_losses(),
+                        false => reading,
+                    }
                 }
             };
-            let instead = instead_of(&self.found, survey);
+            let instead = instead_of(&self.found, survey, self.may_lose);
             match reading.step(storage, instead, &mut Replaying(replay), room) {
                 Ok(ControlFlow::Continue(reading)) => {
                     self.reading = Some(reading);
@@ -130,25 +150,24 @@ impl Loading {
             }
         }
         replay.begin();
-        match self.found.damaged.len() {
-            0 => {}
-            1 if is_complete(survey) => {}
-            _ => return Err(self.found.damaged.remove(0).1),
+        // Segments between the beginning and a snapshot may be gone: then a walk finds the gap.
+        if !self.found.damaged.is_empty() && (self.may_lose || !is_complete(survey)) {
+            return Err(self.found.damaged.remove(0).1);
         }
         Ok(ControlFlow::Break((self.found, self.beginning)))
     }
 }
 
-/// Whether the log exists from its beginning: with a single snapshot nothing was retired yet.
+/// Whether the log has its beginning. With a single snapshot nothing was retired yet, so it has all of it.
 fn is_complete(survey: &Survey) -> bool {
     let first = survey.chain.first();
     first.is_some_and(|segment| segment.first() == FIRST_POSITION)
 }
 
-/// What is used if the last of the valid snapshots turns out to be damaged.
-fn instead_of<'a>(found: &FoundSnapshots, survey: &'a Survey) -> Instead<'a> {
+/// What is used if the last of the valid snapshots turns out to be damaged. With `may_lose`, the log is not whole.
+fn instead_of<'a>(found: &FoundSnapshots, survey: &'a Survey, may_lose: bool) -> Instead<'a> {
     match found.valid.as_slice() {
-        [_] if found.damaged.is_empty() && is_complete(survey) => Instead::Log,
+        [_] if found.damaged.is_empty() && !may_lose => Instead::Log,
         [older @ .., _] => Instead::Snapshots(older.to_vec(), &survey.claims),
         [] => Instead::Nothing,
     }

@@ -103,12 +103,17 @@ pub struct Salvage {
 }
 
 impl Salvage {
-    /// Inspects everything.
+    /// Inspects everything, for an owner that reads all pages at a start.
+    pub fn look(storage: Arc<dyn Storage>) -> Result<Self, OpenError> {
+        Self::look_for(storage, &mut Ignore)
+    }
+
+    /// Inspects everything. A start would give all to `start`, which says what it can do without.
     ///
     /// Fails if the storage does, and if a newer Kew has written here: data that this version cannot read is
     /// not damage.
-    pub fn look(storage: Arc<dyn Storage>) -> Result<Self, OpenError> {
-        let refusal = refusal(&*storage)?;
+    pub fn look_for(storage: Arc<dyn Storage>, start: &mut dyn Replay) -> Result<Self, OpenError> {
+        let refusal = refusal(&*storage, start)?;
         let mut salvage = Self {
             storage,
             chain: Vec::new(),
@@ -354,11 +359,11 @@ impl Salvage {
 }
 
 /// Why an ordinary start would be refused.
-fn refusal(storage: &dyn Storage) -> Result<Option<OpenError>, OpenError> {
+fn refusal(storage: &dyn Storage, start: &mut dyn Replay) -> Result<Option<OpenError>, OpenError> {
     let start = || {
         let mut survey = Survey::of(storage)?;
         match survey.damage.is_empty() {
-            true => recovery::replay_log(storage, &survey, &mut Ignore).map(|_| ()),
+            true => recovery::replay_log(storage, &survey, start).map(|_| ()),
             false => Err(survey.damage.swap_remove(0)),
         }
     };

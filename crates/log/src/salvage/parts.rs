@@ -6,7 +6,7 @@
 
 use super::{Gap, Rescue, again};
 use crate::format::{names, read_u32};
-use crate::pages::{FirstParts, PageError, PageReader, PageTable};
+use crate::pages::{FirstParts, PageError, PageReader, PageTable, TablePage};
 use crate::recovery::{OpenError, manifest_error};
 use crate::segment::memory_size;
 use crate::snapshot::{HEADER_SIZE, PART_HEADER_SIZE, SnapshotHeader, TRAILER_SIZE, part_crc};
@@ -143,6 +143,7 @@ fn read_pages(
             Err(PageError::Damaged(damage)) => {
                 let what = format!("{}, and so is its copy", damage.what);
                 gaps.add(&damage.file, damage.offset, what);
+                pass_on_left(&mut reader, page, gaps)?;
             }
             Err(PageError::Io(failure)) if !failure.is_bad_sector() => {
                 return Err(failure.into());
@@ -155,6 +156,24 @@ fn read_pages(
                 );
             }
         }
+    }
+    Ok(())
+}
+
+/// Passes on what is left of a page of which both copies are damaged.
+fn pass_on_left(
+    reader: &mut PageReader<'_>,
+    page: &TablePage,
+    gaps: &mut Gaps<'_>,
+) -> Result<(), OpenError> {
+    let left = match reader.read_left(page.number, page.place) {
+        Ok(left) => left,
+        Err(PageError::Io(failure)) if failure.is_bad_sector() => return Ok(()),
+        Err(error) => return Err(manifest_error(error.into())),
+    };
+    if let Err(error) = gaps.rescue.snapshot_page_left(page.number, &left) {
+        let (file, offset) = (page.place.file(), page.place.offset.into());
+        gaps.add(&file, offset, format!("a page cannot be used: {error}"));
     }
     Ok(())
 }

@@ -7,7 +7,9 @@ use thiserror::Error;
 
 use super::{LogEnd, OwnedLog};
 use crate::replay::BoxError;
-use crate::{Epoch, Job, JobOutcome, LogPosition, OpenError, PageContent, PageNumber, Recovery};
+use crate::{
+    Epoch, Job, JobOutcome, LogPosition, OpenError, PageContent, PageLeft, PageNumber, Recovery,
+};
 
 /// One log, which can be opened again and again in one process. Nothing here does I/O.
 pub trait LogSource: Send + Sync {
@@ -101,6 +103,13 @@ pub enum Piece {
         /// It lies in a file with damage. Perhaps only one copy of it is left.
         is_at_risk: bool,
     },
+    /// What is left of a page of which both copies are damaged, because the [`PageChoice`] said that it is enough.
+    PageLeft {
+        /// Its number.
+        number: PageNumber,
+        /// What can be read of it.
+        left: PageLeft,
+    },
     /// A page that was not read, because the [`PageChoice`] said so.
     PassedOver(PageNumber),
     /// All of the snapshot has come.
@@ -119,6 +128,13 @@ pub trait PageChoice: Send {
 
     /// Whether the next page need not be read, as [`Replay::passes_over`](crate::Replay::passes_over).
     fn passes_over(&mut self, page: PageNumber) -> bool;
+
+    /// Notes what is left of a page that was to be read, and whether that is enough, as
+    /// [`Replay::snapshot_page_left`](crate::Replay::snapshot_page_left).
+    fn note_left(&mut self, page: PageNumber, left: &PageLeft) -> Result<bool, BoxError> {
+        let _ = (page, left);
+        Ok(false)
+    }
 }
 
 /// No page is passed over.

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use kew_log::{
-    AllPages, BatchBuilder, BoxError, Epoch, Fault, FaultyStorage, FollowError, FollowedLog,
-    JobKind, LogEnd, LogOptions, LogPosition, LogSource, Need, OwnedLog, PageChoice, PageContent,
-    PageNumber, Piece, Progress, Repeat, Replay, SegmentLog, SegmentSource, replay,
+    AllPages, Base, BatchBuilder, BoxError, Epoch, Fault, FaultyStorage, FollowError, FollowedLog,
+    Gap, JobKind, LogEnd, LogOptions, LogPosition, LogSource, Need, OpenError, OwnedLog,
+    PageChoice, PageContent, PageLeft, PageNumber, Piece, Progress, Repeat, Replay, Rescue,
+    Salvage, SegmentLog, SegmentSource, TablePage, read_table, replay,
 };
 
 use crate::manifests::{places, snapshot};
@@ -21,6 +22,7 @@ enum Item {
     Snapshot(LogPosition),
     Part(Vec<u8>),
     Page(PageNumber, PageContent, bool),
+    Left(PageNumber, PageLeft),
     PassedOver(PageNumber),
     SnapshotEnd,
     Batch(LogPosition, Epoch, u64),
@@ -33,6 +35,8 @@ struct Items {
     has_begun: bool,
     is_at_risk: bool,
     passes_over: fn(PageNumber) -> bool,
+    /// Whether what is left of a damaged page is enough.
+    is_left_enough: bool,
 }
 
 fn none(_: PageNumber) -> bool {
@@ -50,6 +54,7 @@ impl Items {
             has_begun: false,
             is_at_risk: false,
             passes_over,
+            is_left_enough: false,
         }
     }
 
@@ -66,6 +71,7 @@ impl Items {
                     content,
                     is_at_risk,
                 } => self.items.push(Item::Page(number, content, is_at_risk)),
+                Piece::PageLeft { number, left } => self.items.push(Item::Left(number, left)),
                 Piece::PassedOver(page) => self.items.push(Item::PassedOver(page)),
                 Piece::SnapshotEnd => self.items.push(Item::SnapshotEnd),
                 Piece::Batches(batches) => {
@@ -115,6 +121,13 @@ impl Replay for Items {
         Ok(())
     }
 
+    fn snapshot_page_left(&mut self, page: PageNumber, left: &PageLeft) -> Result<bool, BoxError> {
+        if self.is_left_enough {
+            self.items.push(Item::Left(page, left.clone()));
+        }
+        Ok(self.is_left_enough)
+    }
+
     fn snapshot_end(&mut self) -> Result<(), BoxError> {
         self.items.push(Item::SnapshotEnd);
         Ok(())
@@ -130,6 +143,10 @@ impl Replay for Items {
     }
 }
 
+impl Rescue for Items {
+    fn gap(&mut self, _: &Gap) {}
+}
+
 struct Choice(fn(PageNumber) -> bool);
 
 impl PageChoice for Choice {
@@ -142,6 +159,25 @@ impl PageChoice for Choice {
 
     fn passes_over(&mut self, page: PageNumber) -> bool {
         (self.0)(page)
+    }
+}
+
+/// What is left of a damaged page is enough.
+struct Left;
+
+impl PageChoice for Left {
+    fn begin(&mut self) {}
+
+    fn note(&mut self, _: PageNumber, _: &PageContent) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    fn passes_over(&mut self, _: PageNumber) -> bool {
+        false
+    }
+
+    fn note_left(&mut self, _: PageNumber, _: &PageLeft) -> Result<bool, BoxError> {
+        Ok(true)
     }
 }
 
@@ -235,6 +271,114 @@ fn pieces_are_what_a_replay_gives_in_order_and_once() {
             assert_eq!(has(|it| matches!(it, Item::Page(.., true))), is_any_at_risk);
         }
     }
+}
+
+/// Changes a bit of a page, in both copies.
+fn damage(disk: &FaultyStorage, page: TablePage, at: u32) {
+    for copy in 0..2 {
+        let number = u64::from(2 * page.place.pair + copy);
+        let at = page.place.offset + at;
+        disk.flip(&format!("pages-{number:020}"), at.into(), 1);
+    }
+}
+
+/// Whether a start with what is left of pages uses it, of all pages that are damaged.
+fn is_left_used(disk: &FaultyStorage) -> bool {
+    let mut expected = Items::new(none);
+    expected.is_left_enough = true;
+    replay(disk, &mut expected).unwrap();
+    let mut log = source(disk, small()).follow(None, Box::new(Left));
+    let mut items = Items::new(none);
+    read_all(&mut *log, &mut items).unwrap();
+    assert!(items.items == expected.items, "other pieces");
+    let left = items.items.iter().filter_map(|item| match item {
+        Item::Left(_, left) => Some(left),
+        _ => None,
+    });
+    let left: Vec<_> = left.collect();
+    assert!(
+        left.iter()
+            .all(|it| it.groups().any(|group| group.is_none()))
+    );
+    !left.is_empty()
+}
+
+/// Changes a bit of the first record, so that the log from its beginning takes no snapshot's place.
+fn damage_beginning(disk: &FaultyStorage) {
+    let names = disk.files().into_iter().map(|(name, _)| name);
+    let first = names.filter(|name| name.starts_with("segment-")).min();
+    disk.flip(&first.unwrap(), 4096 + 40, 1);
+}
+
+/// Both snapshots name the page. If the log from its beginning is damaged, too, there is no other way to the same state, and
+/// what is left is enough or the start is refused.
+#[test]
+fn what_is_left_of_a_page_is_passed_on_if_nothing_can_take_its_place() {
+    let (whole, newest) = with_snapshots(6000);
+    let pages = read_table(&whole, newest).unwrap().table.pages().to_vec();
+    let older = whole.files().into_iter().map(|(name, _)| name);
+    let older = older.filter_map(|name| name.strip_prefix("snapshot-")?.parse().ok());
+    let older = older.map(LogPosition::new).min().unwrap();
+    let older = read_table(&whole, older).unwrap().table.pages().to_vec();
+    let (mut shared, mut own) = (0, 0);
+    for page in pages {
+        let disk = whole.kill();
+        damage(&disk, page, page.place.size_bytes - 1);
+        assert!(!is_left_used(&disk), "the log or a snapshot is used");
+        damage_beginning(&disk);
+        if !older.contains(&page) {
+            own += 1;
+            assert!(!is_left_used(&disk), "the older snapshot is used");
+            continue;
+        }
+        shared += 1;
+        let refused = replay(&disk, &mut Items::new(none)).unwrap_err();
+        assert!(matches!(refused, OpenError::Corrupt { .. }), "{refused}");
+        assert!(is_left_used(&disk));
+        let node = Items::new(none);
+        let mut node = Items {
+            is_left_enough: true,
+            ..node
+        };
+        // So does a repair.
+        let salvage = Salvage::look(Arc::new(disk.clone())).unwrap();
+        let has_left = |base: &Base| {
+            let mut items = Items::new(none);
+            items.is_left_enough = true;
+            salvage.read(base, &mut items).unwrap();
+            let is_left =
+                |item: &Item| matches!(item, Item::Left(number, _) if *number == page.number);
+            items.items.iter().any(is_left)
+        };
+        assert!(salvage.bases().iter().any(has_left));
+        let opened = SegmentLog::open(Arc::new(disk.clone()), small(), 3, &mut node);
+        let (_, recovery) = opened.unwrap();
+        assert_eq!(recovery.damaged_files.len(), 2);
+        let warned = |it: &&String| it.starts_with("what is damaged in both copies is set aside: ");
+        assert_eq!(recovery.warnings.iter().filter(warned).count(), 2);
+        // A file that is missing may come back, and a bad sector may be read later.
+        let disk = whole.kill();
+        damage_beginning(&disk);
+        damage(&disk, page, page.place.size_bytes - 1);
+        disk.lose_file(&format!("pages-{:020}", 2 * u64::from(page.place.pair)));
+        let mut items = Items {
+            is_left_enough: true,
+            ..Items::new(none)
+        };
+        assert!(replay(&disk, &mut items).is_err());
+        // Of a page without a header, nothing is left.
+        let disk = whole.kill();
+        damage_beginning(&disk);
+        damage(&disk, page, 8);
+        let mut items = Items {
+            is_left_enough: true,
+            ..Items::new(none)
+        };
+        replay(&disk, &mut items).unwrap();
+        let nothing = Item::Left(page.number, PageLeft::default());
+        assert!(items.items.contains(&nothing));
+    }
+    assert!(shared > 0 && own > 0, "{shared} {own}");
 }
 
 #[test]
@@ -440,8 +584,9 @@ fn damage_is_refused_as_an_open_refuses_it() {
         &|disk| disk.flip(middle, 5000, 1),
         &|disk| disk.flip(middle, 20, 1),
         &|disk| disk.lose_file(middle),
-        // All snapshots: one is read after the other.
+        // All snapshots: one is read after the other, and then the log from its beginning.
         &|disk| {
+            damage_beginning(disk);
             let files = disk.files().into_iter().map(|(name, _)| name);
             let snapshots = files.filter(|name| name.starts_with("snapshot-"));
             snapshots.for_each(|name| disk.flip(&name, 30, 1));

@@ -85,9 +85,7 @@ fn messages_whose_records_are_lost_are_set_aside() {
     assert!(counts.messages >= injections, "{counts:?}");
     assert!(counts.starts >= injections / 2, "{counts:?}");
     assert!(counts.first_starts >= injections / 4, "{counts:?}");
-    assert!(counts.first_refused <= counts.first_starts, "{counts:?}");
     assert!(counts.whole >= injections / 10, "{counts:?}");
-    assert!(counts.refused >= injections / 1000, "{counts:?}");
 }
 
 #[expect(

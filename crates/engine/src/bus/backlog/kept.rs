@@ -1,10 +1,10 @@
 //! What is kept of messages: the orders of sessions, counts, and a bound of a snapshot. They follow from a message's
 //! state and session.
 
-use std::collections::BTreeSet;
-
 use super::{Backlog, Kept, Oldest, SnapshotBound};
-use crate::bus::message::{self, LOCATION_SIZE_BYTES_MAX, Message, snapshot_size_bytes_max};
+use crate::bus::message::{
+    self, ANY_SIZE_BYTES_MAX, LOCATION_SIZE_BYTES_MAX, Message, snapshot_size_bytes_max,
+};
 use crate::bus::session::{Mark, RELEASING, Sessions};
 use crate::bus::snapshot::{kind, message, put_message};
 use crate::bus::{BusMessageState, OwnEffect, OwnHolder};
@@ -202,6 +202,14 @@ impl Profile for Kept {
         self.oldest.0 = self.oldest.0.min(first);
     }
 
+    fn came_lost(&mut self) {
+        // As much as any message: if it ends, what it had is taken away again.
+        self.snapshot.bytes += ANY_SIZE_BYTES_MAX;
+        self.snapshot.is_more = true;
+        // It may be of any.
+        self.sessions.keep_all();
+    }
+
     fn left(
         &mut self,
         number: SequenceNumber,
@@ -221,9 +229,9 @@ impl Profile for Kept {
     }
 
     /// A session goes on without them, as it does without messages that have expired.
-    fn set_aside(&mut self, numbers: &[SequenceNumber]) -> BTreeSet<SequenceNumber> {
+    fn set_aside(&mut self, numbers: &[SequenceNumber]) {
         self.snapshot.is_more |= !numbers.is_empty();
-        self.sessions.remove_lost(numbers)
+        self.sessions.remove_lost(numbers);
     }
 
     fn changed(&mut self) {

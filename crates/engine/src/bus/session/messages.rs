@@ -149,17 +149,6 @@ impl SessionMessages {
         let numbers = blocks.flat_map(move |block| block.numbers_from(first));
         numbers.map(SequenceNumber::new)
     }
-
-    /// The same, with their marks.
-    pub(crate) fn marked_from(
-        &self,
-        first: SequenceNumber,
-    ) -> impl Iterator<Item = (SequenceNumber, Mark)> + use<'_> {
-        let first = first.as_u64();
-        let blocks = self.0.from(first);
-        let marked = blocks.flat_map(move |block| block.marked_from(first));
-        marked.map(|(number, mark)| (SequenceNumber::new(number), mark))
-    }
 }
 
 impl Blocks {

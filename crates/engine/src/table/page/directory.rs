@@ -109,7 +109,7 @@ const HAS_SPECIAL: u8 = 2;
 const HAS_QUARANTINED: u8 = 4;
 
 /// A run whose page has messages that cannot be received in the order of their numbers: which of them wait for a time
-/// follows, behind all else.
+/// follows, behind all else; and with [`HAS_SPECIAL`], which of them are deferred.
 const HAS_WAITING: u8 = 8;
 
 fn put_run(out: &mut Vec<u8>, run: &Run) {
@@ -122,8 +122,7 @@ fn put_run(out: &mut Vec<u8>, run: &Run) {
         Some(_) => HAS_QUARANTINED,
         None => 0,
     };
-    // Its page is read in any case if there is something special.
-    let waiting = run.waiting().filter(|_| !run.has_special);
+    let waiting = run.waiting();
     let has_waiting = if waiting.is_some() { HAS_WAITING } else { 0 };
     out.push(has_page | has_special | has_quarantined | has_waiting);
     put_bits(out, &run.live);
@@ -138,7 +137,7 @@ fn put_run(out: &mut Vec<u8>, run: &Run) {
     put_varint(out, run.borrowed_bytes);
     run.spread.put(out);
     if let Some(waiting) = waiting {
-        waiting.put(out, run.length());
+        waiting.put(out, run.length(), run.has_special);
     }
 }
 
@@ -265,9 +264,9 @@ fn run(r: &mut Reader<'_>, length: RunLength, version: u8) -> Result<PagedRun, D
     if flags & !known != 0 {
         return Err(r.error("flags of a run that are not known"));
     }
-    let is_alone = flags & HAS_PAGE != 0 && flags & HAS_SPECIAL == 0;
-    if flags & HAS_WAITING != 0 && !is_alone {
-        return Err(r.error("waiting messages of a run that says nothing of them"));
+    let has_special = is_first_version || flags & HAS_SPECIAL != 0;
+    if flags & (HAS_WAITING | HAS_PAGE) == HAS_WAITING {
+        return Err(r.error("waiting messages of the page of a run that has none"));
     }
     let (live, ready) = (bits(r)?, bits(r)?);
     let quarantined = match flags & HAS_QUARANTINED {
@@ -289,7 +288,10 @@ fn run(r: &mut Reader<'_>, length: RunLength, version: u8) -> Result<PagedRun, D
     let spread = Spread::read(r)?;
     let waiting = match flags & HAS_WAITING {
         0 => None,
-        _ => Some(Waiting::read(r, &live.without(&ready), length)?),
+        _ => {
+            let not_ready = live.without(&ready);
+            Some(Waiting::read(r, &not_ready, length, has_special)?)
+        }
     };
     let most = taken.count() as u64 * MESSAGE_SIZE_BYTES_MAX;
     let is_possible = |size_bytes: u64| size_bytes <= most;
@@ -310,7 +312,7 @@ fn run(r: &mut Reader<'_>, length: RunLength, version: u8) -> Result<PagedRun, D
         enqueued_first,
         spread,
         has_page: flags & HAS_PAGE != 0,
-        has_special: is_first_version || flags & HAS_SPECIAL != 0,
+        has_special,
         quarantined,
         waiting,
         patches: BTreeMap::new(),

@@ -96,13 +96,18 @@ impl PagedRun {
     /// than may lie beside the page of a run in memory gets another page: so these changes do not stay in memory, and in its
     /// directory, for as long as it has messages. But its page may be damaged if messages of it were set aside.
     pub(crate) fn is_plain(&self, length: RunLength) -> bool {
-        let is_known = self.has_page && self.enqueued_first.is_some();
         let is_plain = !self.has_special || self.live.is_empty();
         let changes = self.here.len() + self.patches.len();
-        is_known
+        self.can_be_damaged()
             && is_plain
             && (changes <= length.changes_max() || self.quarantined.is_some())
-            && (self.waiting.is_some() || self.untold().is_empty())
+    }
+
+    /// Whether a restore can do without messages whose records are lost with its page: what each of them counts for is
+    /// known. What is not known is which session it has, so it is in none.
+    pub(crate) fn can_be_damaged(&self) -> bool {
+        let is_known = self.has_page && self.enqueued_first.is_some();
+        is_known && (self.waiting.is_some() || self.untold().is_empty())
     }
 
     /// The slots of messages whose states are told neither by their bits nor here.
@@ -129,7 +134,7 @@ impl PagedRun {
 
     /// Whether this version would write it in the same form.
     pub(crate) fn is_of_this_version(&self) -> bool {
-        self.enqueued_first.is_some()
+        self.enqueued_first.is_some() && (!self.has_page || self.can_be_damaged())
     }
 
     pub(in crate::table) fn live(&self) -> Bits {

@@ -13,7 +13,9 @@ use crate::replay::{BoxError, Replay};
 use crate::seam::{Batches, FollowError, LogEnd, PageChoice, Piece, Seen};
 use crate::segment::Salts;
 use crate::storage::Storage;
-use crate::{Epoch, LogOptions, LogPosition, OpenError, PageContent, PageNumber, Recovery};
+use crate::{
+    Epoch, LogOptions, LogPosition, OpenError, PageContent, PageLeft, PageNumber, Recovery,
+};
 
 /// How much a job reads, unless one batch or page is larger, and one part more.
 const PIECE_SIZE_BYTES: u64 = 128 * 1024;
@@ -193,6 +195,17 @@ impl Replay for Collecting<'_> {
             is_at_risk: mem::take(&mut self.is_at_risk),
         });
         Ok(())
+    }
+
+    fn snapshot_page_left(&mut self, page: PageNumber, left: &PageLeft) -> Result<bool, BoxError> {
+        let is_enough = self.pages.note_left(page, left)?;
+        if is_enough {
+            self.pieces.push(Piece::PageLeft {
+                number: page,
+                left: left.clone(),
+            });
+        }
+        Ok(is_enough)
     }
 
     fn snapshot_end(&mut self) -> Result<(), BoxError> {

@@ -1,6 +1,7 @@
 //! Both copies of pages with messages are damaged: messages whose records are lost are set aside, and all others are
 //! served.
 //!
+//! - No start is refused.
 //! - They are listed and counted, and stay so after a restart and a power cut, whichever snapshot a start reads.
 //! - They are no more than what the damaged pages had.
 //! - Nothing else is missing: the clients' checker excuses only them.
@@ -9,10 +10,10 @@
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
 
-use kew_broker::{OpenPartitionError, QuarantinedRun};
+use kew_broker::QuarantinedRun;
 use kew_engine::storage::StorageCommand;
 use kew_engine::{Command, PageNumber, Token};
-use kew_log::{FaultyStorage, LogPosition, OpenError, TablePage, read_table};
+use kew_log::{FaultyStorage, LogPosition, TablePage, read_table};
 
 use super::Closed;
 use crate::checker::Violation;
@@ -31,8 +32,6 @@ pub struct AsideCounts {
     pub worlds: u64,
     /// Pages that were damaged in both copies.
     pub pages: u64,
-    /// Starts that were refused, because no snapshot could be read without them.
-    pub refused: u64,
     /// Partitions that have lost nothing: what is damaged in one copy is whole in the other one, or was not needed.
     pub whole: u64,
     /// Messages that were set aside.
@@ -41,8 +40,6 @@ pub struct AsideCounts {
     pub starts: u64,
     /// Starts from the disk as it was right after messages were set aside.
     pub first_starts: u64,
-    /// Such starts that were refused: they had to read a damaged page for other messages.
-    pub first_refused: u64,
 }
 
 impl AsideCounts {
@@ -50,12 +47,10 @@ impl AsideCounts {
     pub fn add(&mut self, other: &Self) {
         self.worlds += other.worlds;
         self.pages += other.pages;
-        self.refused += other.refused;
         self.whole += other.whole;
         self.messages += other.messages;
         self.starts += other.starts;
         self.first_starts += other.first_starts;
-        self.first_refused += other.first_refused;
     }
 }
 
@@ -189,13 +184,8 @@ impl Trial<'_> {
             ..
         } = self.closed;
         let tape = Tape::new(disk);
-        let mut host = match Host::open(tape, *setting, clients.clone(), *now, random.next()) {
-            Ok(host) => host,
-            Err(not) => {
-                counts.refused += 1;
-                return check_refusal(&not.error);
-            }
-        };
+        let host = Host::open(tape, *setting, clients.clone(), *now, random.next());
+        let mut host = host.map_err(|not| violation("after damage to pages", &not.error))?;
         host.allow_damage();
         if random.happens(300) {
             host.scrub()?;
@@ -238,23 +228,17 @@ impl Trial<'_> {
         host.check_set_aside()
     }
 
-    /// A process that began right after messages were set aside would know the same of them. It is refused if it has to read
-    /// a damaged page for others.
+    /// A process that began right after messages were set aside would know the same of them.
     fn check_first(&self, host: &mut Host, counts: &mut AsideCounts) -> Result<(), Violation> {
         let Some(FirstAside { disk, runs }) = host.take_first_aside() else {
             return Ok(());
         };
         let (setting, clients) = (self.closed.setting, host.known()?);
-        match Host::open(Tape::new(disk), setting, clients, host.now(), 1) {
-            Ok(next) => {
-                counts.first_starts += 1;
-                compare(&runs, &next.partition().quarantined_runs())
-            }
-            Err(not) => {
-                counts.first_refused += 1;
-                check_refusal(&not.error)
-            }
-        }
+        let next = Host::open(Tape::new(disk), setting, clients, host.now(), 1);
+        let next =
+            next.map_err(|not| violation("right after messages were set aside", &not.error))?;
+        counts.first_starts += 1;
+        compare(&runs, &next.partition().quarantined_runs())
     }
 
     /// The next process knows the same of them.
@@ -284,18 +268,6 @@ fn compare(before: &[QuarantinedRun], after: &[QuarantinedRun]) -> Result<(), Vi
     match before == after {
         true => Ok(()),
         false => Err(not_kept(format!("{after:?} after a start, not {before:?}"))),
-    }
-}
-
-/// No snapshot can be read without what is damaged.
-fn check_refusal(error: &OpenPartitionError) -> Result<(), Violation> {
-    match error {
-        OpenPartitionError::Log(OpenError::Corrupt { file, .. })
-            if file.starts_with("pages-") || file.starts_with("snapshot-") =>
-        {
-            Ok(())
-        }
-        _ => Err(violation("after damage to both copies of a page", error)),
     }
 }
 

@@ -199,15 +199,10 @@ impl Block {
         self.entries_from(first).map(|entry| self.number(*entry))
     }
 
-    /// The same, with their marks.
-    pub(super) fn marked_from(&self, first: u64) -> impl Iterator<Item = (u64, Mark)> + use<'_> {
-        let rest = self.entries_from(first);
-        rest.map(|entry| (self.number(*entry), mark_of(*entry)))
-    }
-
     /// All numbers, with their marks.
     pub(super) fn marked(&self) -> impl Iterator<Item = (u64, Mark)> + use<'_> {
-        self.marked_from(0)
+        let entries = self.entries.iter();
+        entries.map(|entry| (self.number(*entry), mark_of(*entry)))
     }
 
     fn entries_from(&self, first: u64) -> impl Iterator<Item = &u32> {
