@@ -18,6 +18,7 @@ use kew_log::{
 };
 
 use self::reading::Reading;
+pub(crate) use self::reading::Rehearsal;
 pub(crate) use self::replayed::{Rebuild, Replayed, decode, to_engine};
 use crate::PartitionOptions;
 

@@ -22,6 +22,7 @@ use kew_log::{Damage, Gap, LogEnd, OpenError, Rebuilt, Salvage, Storage};
 use thiserror::Error;
 
 use self::reading::Reading;
+use crate::follower::Rehearsal;
 use crate::partition::{Content, to_log};
 use crate::{MigrateError, OpenPartitionError, Partition, PartitionOptions};
 
@@ -101,6 +102,7 @@ pub struct LostRules {
 pub struct Repair {
     storage: Arc<dyn Storage>,
     salvage: Salvage,
+    sets_aside: bool,
     state: State,
     losses: Losses,
 }
@@ -126,7 +128,8 @@ impl Repair {
     /// Reads everything that can be read. A queue whose name is lost gets a new name, in the account of
     /// another queue or, without any, in `account`.
     pub fn look(storage: Arc<dyn Storage>, account: &str) -> Result<Self, OpenError> {
-        let salvage = Salvage::look(Arc::clone(&storage))?;
+        let mut start = Rehearsal::new();
+        let salvage = Salvage::look_for(Arc::clone(&storage), &mut start)?;
         let mut losses = Losses {
             damage: salvage.damage().to_vec(),
             ..Losses::default()
@@ -158,6 +161,7 @@ impl Repair {
         Ok(Self {
             storage,
             salvage,
+            sets_aside: start.sets_aside(),
             state,
             losses,
         })
@@ -168,9 +172,15 @@ impl Repair {
         self.salvage.refusal()
     }
 
-    /// Whether anything needs a repair: the start is refused, or messages have lost their bodies.
+    /// Whether a start sets messages of damaged pages aside. A repair may find them elsewhere.
+    pub fn start_sets_aside(&self) -> bool {
+        self.sets_aside
+    }
+
+    /// Whether anything needs a repair: the start is refused or loses messages, or messages have lost their bodies.
     pub fn is_needed(&self) -> bool {
         self.refusal().is_some()
+            || self.sets_aside
             || !self.losses.messages.is_empty()
             || !self.losses.session_states.is_empty()
     }

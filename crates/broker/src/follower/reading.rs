@@ -9,6 +9,7 @@ use kew_engine::{CountUnit, DecodedPage, Event};
 use kew_log::{
     Batches, BoxError, Epoch, FollowError, FollowedLog, Job, JobOutcome, LogEnd, LogPosition,
     LogSource, OwnedLog, PageChoice, PageContent, PageLeft, PageNumber, Piece, Progress, Recovery,
+    Replay,
 };
 
 use super::{Rebuild, decode, refused};
@@ -234,6 +235,66 @@ fn tell(event: &[u8]) -> Result<Told, BoxError> {
         true => Told::Bytes(Bytes::copy_from_slice(event)),
         false => Told::Event(Event::decode(event)?, event.len()),
     })
+}
+
+/// Reads what a start would read, and takes nothing: for a repair, which has to know whether the start is refused.
+pub(crate) struct Rehearsal {
+    choosing: Choosing,
+    /// Whether it would set messages aside.
+    sets_aside: bool,
+}
+
+impl Rehearsal {
+    /// Of a start that reads all, and counts as the pages do.
+    pub(crate) fn new() -> Self {
+        Self {
+            choosing: Choosing::new((None, false), Pages::default()),
+            sets_aside: false,
+        }
+    }
+
+    /// Whether it would set messages aside.
+    pub(crate) fn sets_aside(&self) -> bool {
+        self.sets_aside
+    }
+
+    /// What cannot be decoded is no damage of the log.
+    fn forget<T>(&self, noted: Result<T, BoxError>) -> Option<T> {
+        lock(&self.choosing.decoded).clear();
+        noted.ok()
+    }
+}
+
+impl Replay for Rehearsal {
+    fn begin(&mut self) {
+        self.choosing.begin();
+        self.sets_aside = false;
+    }
+
+    fn snapshot_part(&mut self, _: &[u8]) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    fn passes_over(&mut self, page: PageNumber) -> Result<bool, BoxError> {
+        Ok(self.choosing.passes_over(page))
+    }
+
+    fn snapshot_page(&mut self, page: PageNumber, content: &PageContent) -> Result<(), BoxError> {
+        let noted = self.choosing.note(page, content);
+        self.forget(noted);
+        Ok(())
+    }
+
+    fn snapshot_page_left(&mut self, page: PageNumber, left: &PageLeft) -> Result<bool, BoxError> {
+        let noted = self.choosing.note_left(page, left);
+        let is_enough = self.forget(noted).unwrap_or_default();
+        self.sets_aside |= is_enough;
+        Ok(is_enough)
+    }
+
+    fn event(&mut self, _: LogPosition, _: &[u8]) -> Result<(), BoxError> {
+        Ok(())
+    }
 }
 
 /// Passes over the pages of runs whose directories say enough, and takes what is left of damaged ones.

@@ -9,7 +9,7 @@ use kew_engine::{
     DecodedPage, Effect, EntityName, Event, Fact, Incarnation, NewBody, Place, RestoringPages,
     SequenceNumber, Service, State, Timestamp,
 };
-use kew_log::{BoxError, Gap, LogPosition, PageContent, PageNumber, Replay, Rescue};
+use kew_log::{BoxError, Gap, LogPosition, PageContent, PageLeft, PageNumber, Replay, Rescue};
 
 use super::rules::ReadRules;
 use super::{Losses, LostMessage};
@@ -394,6 +394,14 @@ impl Reading {
         }
     }
 
+    fn take_page(&mut self, page: PageNumber, decoded: DecodedPage) -> Result<(), BoxError> {
+        self.stand_in_of_page(&decoded);
+        let page = to_engine(page);
+        let restored = (self.state).restore_decoded(&mut self.restoring, page, decoded);
+        self.note_lost();
+        Ok(restored?)
+    }
+
     /// Notes the messages of which a damaged snapshot has nothing but the number.
     fn note_lost(&mut self) {
         for lost in self.restoring.take_lost() {
@@ -505,11 +513,14 @@ impl Replay for Reading {
     }
 
     fn snapshot_page(&mut self, page: PageNumber, content: &PageContent) -> Result<(), BoxError> {
-        let (page, decoded) = (to_engine(page), decode(content)?);
-        self.stand_in_of_page(&decoded);
-        let restored = (self.state).restore_decoded(&mut self.restoring, page, decoded);
-        self.note_lost();
-        Ok(restored?)
+        self.take_page(page, decode(content)?)
+    }
+
+    fn snapshot_page_left(&mut self, page: PageNumber, left: &PageLeft) -> Result<bool, BoxError> {
+        let groups: Vec<_> = left.groups().collect();
+        let decoded = DecodedPage::decode_damaged(left.kind, &groups)?;
+        self.take_page(page, decoded)?;
+        Ok(true)
     }
 
     fn snapshot_end(&mut self) -> Result<(), BoxError> {

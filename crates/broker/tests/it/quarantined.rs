@@ -6,7 +6,7 @@ mod special;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kew_broker::{PartitionOptions, QuarantinedRun, Rejection, Restore};
+use kew_broker::{PartitionOptions, QuarantinedRun, Rejection, Repair, Restore};
 use kew_engine::bus::{
     BusCommand, BusMessage, BusOutcome, BusQueueOptions, DeliveredMessage, Disposition, Purge,
 };

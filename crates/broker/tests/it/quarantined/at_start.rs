@@ -166,6 +166,26 @@ fn use_stored(driver: &mut Driver, steps: u64, dice: &mut Dice) {
     }
 }
 
+/// A start would go on without messages that a repair finds in what is left of the log.
+#[test]
+fn a_repair_says_that_a_start_sets_messages_aside() {
+    let storage = bus_with_damaged_group();
+    damage_beginning(&storage);
+    let disk: Arc<dyn Storage> = Arc::new(storage.clone());
+    let repair = Repair::look(disk, "ns").unwrap();
+    assert!(repair.refusal().is_none(), "{:?}", repair.refusal());
+    assert!(repair.start_sets_aside() && repair.is_needed());
+    let (_, kept) = repair.kept();
+    assert!(kept >= COUNT - 128, "{kept}");
+    let mut started = Driver::with(storage.kill(), unlimited());
+    set_aside(&mut started);
+    assert_eq!(counts(&started), (COUNT, 128));
+    repair.carry_out(unlimited(), 3, [7; 16]).unwrap();
+    let mut repaired = Driver::with(storage, unlimited());
+    assert_eq!(counts(&repaired), (kept, 0));
+    assert_eq!(drain_orders(&mut repaired).len() as u64, kept);
+}
+
 /// What one seed plays.
 #[derive(Clone, Copy)]
 enum Play {
