@@ -113,6 +113,9 @@ impl SnapshotContent for Altered {
 /// What the flags of a run say: it has a page.
 const HAS_PAGE: u8 = 1;
 
+/// It has what few messages have, such as a session.
+const HAS_SPECIAL: u8 = 2;
+
 /// It says what of the page waits for a time.
 const HAS_WAITING: u8 = 8;
 
@@ -139,7 +142,7 @@ struct Run {
 
 /// What waits for a time.
 struct Waiting {
-    /// Which messages, and which of them are scheduled.
+    /// Which messages, which of them are scheduled, and in sessions, which others are deferred.
     bits: Vec<u8>,
     /// When the first one of each group is due that has any.
     firsts: Vec<u64>,
@@ -216,7 +219,7 @@ impl Run {
         let rest = before(from, left);
         let waiting = match flags & HAS_WAITING {
             0 => None,
-            _ => Some(Waiting::read(left, length)?),
+            _ => Some(Waiting::read(left, length, flags & HAS_SPECIAL != 0)?),
         };
         Some(Self {
             index,
@@ -230,10 +233,13 @@ impl Run {
 }
 
 impl Waiting {
-    fn read(left: &mut &[u8], length: u64) -> Option<Self> {
+    fn read(left: &mut &[u8], length: u64, has_sessions: bool) -> Option<Self> {
         let from = *left;
         let timed = bits(left)?;
         bits(left)?;
+        if has_sessions {
+            bits(left)?;
+        }
         let bits = before(from, left);
         let count = groups_with(&timed, length);
         let firsts = (0..count).map(|_| varint(left));
