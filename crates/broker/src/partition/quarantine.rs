@@ -6,7 +6,6 @@
 //! Nothing here is durable: what was not decided yet is met again by the next load, or by the next start.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::mem;
 
 use kew_engine::{Command, Group, Outcome, PageNumber, Timestamp, Tries, Turn};
 
@@ -50,14 +49,13 @@ impl Damaged {
         !self.groups.is_empty() && !self.waits_for_space
     }
 
-    /// Takes those that are met again by who needs them. The others wait for space.
-    fn take_asked(&mut self) -> Vec<Group> {
-        let (waiting, asked): (BTreeMap<_, _>, BTreeMap<_, _>) = mem::take(&mut self.groups)
-            .into_iter()
-            .partition(|(group, _)| self.of_start.contains(group));
-        self.groups = waiting;
+    /// All of them count as lost while there is no space. Those that a start has met wait for it, and the others are met
+    /// again by who needs them.
+    fn wait_for_space(&mut self) -> Vec<Group> {
+        let all = self.groups.keys().copied().collect();
+        self.groups.retain(|group, _| self.of_start.contains(group));
         self.waits_for_space = true;
-        asked.into_keys().collect()
+        all
     }
 
     /// Notes that one was set aside. Returns whether it was the last one of its entity that a start has met.
@@ -102,7 +100,7 @@ impl<T> Partition<T> {
                 if self.damaged.awaits_turn() {
                     self.loads.warming.pass_over(self.now.boot);
                 }
-                for group in self.damaged.take_asked() {
+                for group in self.damaged.wait_for_space() {
                     self.loads.note_lost(group);
                 }
                 return;

@@ -192,8 +192,8 @@ impl RestoringPages {
         self.keeps_next = true;
     }
 
-    /// The groups of which both copies are damaged, each with its page: what they had is to be set aside before anything else
-    /// is decided. A session may have had some of them, and is without them already.
+    /// The groups of which both copies are damaged, each with its page: what they had is to be set aside soon. A session may
+    /// have had some of them, and is without them already.
     pub fn take_damaged(&mut self) -> Vec<(Group, PageNumber)> {
         std::mem::take(&mut self.damaged)
     }

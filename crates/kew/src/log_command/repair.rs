@@ -71,7 +71,7 @@ fn print_listing(repair: &Repair) {
     if let Some(refusal) = repair.refusal() {
         print_line(&format!("the server cannot start: {refusal}"));
     }
-    if repair.start_sets_aside() {
+    if repair.refusal().is_none() && repair.start_sets_aside() {
         print_line(
             "the server can start, and then sets aside the messages of damaged pages: what this keeps of them is more, or as much",
         );

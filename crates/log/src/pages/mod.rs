@@ -148,11 +148,6 @@ impl PageLeft {
     pub fn groups(&self) -> impl Iterator<Item = Option<&[u8]>> {
         self.groups.iter().map(Option::as_deref)
     }
-
-    /// The bytes of all groups together.
-    pub fn size_bytes(&self) -> usize {
-        self.groups.iter().flatten().map(Vec::len).sum()
-    }
 }
 
 /// Sizes of page files.

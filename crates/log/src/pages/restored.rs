@@ -355,7 +355,7 @@ impl PagesReading {
         instead: &Instead<'_>,
         pieces: &mut dyn Pieces,
         (reader, page): (&mut PageReader<'_>, TablePage),
-    ) -> Result<Option<u64>, ManifestError> {
+    ) -> Result<Option<()>, ManifestError> {
         let may_lose = self.may_lose && !reader.has_lost_file(page.place.pair);
         if !may_lose || !self.is_shared(storage, instead, &page)? {
             return Ok(None);
@@ -368,7 +368,7 @@ impl PagesReading {
             self.lost
                 .insert((page.place.pair, page.place.offset.into()));
         }
-        Ok(is_enough.then_some(left.size_bytes() as u64))
+        Ok(is_enough.then_some(()))
     }
 
     /// Ends with all of its pages, of which this is damaged.
@@ -413,7 +413,8 @@ impl PagesReading {
                 Err(PageError::Damaged(damage)) => {
                     let of = (&mut reader, page);
                     let left = self.pass_on_left(storage, &instead, pieces, of)?;
-                    room.take(left.ok_or(PageError::Damaged(damage))?);
+                    left.ok_or(PageError::Damaged(damage))?;
+                    room.take(size_bytes);
                     continue;
                 }
                 Err(error) => return Err(error.into()),

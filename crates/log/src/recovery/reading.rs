@@ -61,14 +61,16 @@ impl Reading {
         let Err(error) = self.try_step(storage, survey, replay, room) else {
             return Ok(());
         };
-        match (mem::take(&mut self.instead_of), &error) {
-            (count @ 1.., OpenError::Corrupt { .. }) => {
+        match (mem::take(&mut self.instead_of), is_damage(&error)) {
+            (count @ 1.., true) => {
                 self.refused = (count == 1).then_some(error);
                 let loading = Loading::of(survey).with_losses();
                 self.stage = Stage::Snapshot(Box::new(loading));
                 self.step(storage, survey, replay, room)
             }
-            _ => Err(self.refused.take().unwrap_or(error)),
+            // No snapshot is enough either.
+            (_, true) => Err(self.refused.take().unwrap_or(error)),
+            (_, false) => Err(error),
         }
     }
 
@@ -83,6 +85,8 @@ impl Reading {
             Stage::Snapshot(loading) => match loading.step(storage, survey, replay, room)? {
                 ControlFlow::Continue(loading) => Stage::Snapshot(Box::new(loading)),
                 ControlFlow::Break((found, start)) => {
+                    // A snapshot is used, or this is the first look at the log.
+                    self.refused = None;
                     self.instead_of = match found.used {
                         Some(_) => 0,
                         None => found.damaged.len(),
@@ -131,6 +135,18 @@ impl Reading {
                 panic!("not all of the log was read")
             }
         }
+    }
+}
+
+/// Whether the same is wrong each time that it is read.
+fn is_damage(error: &OpenError) -> bool {
+    match error {
+        OpenError::Corrupt { .. } => true,
+        OpenError::Io(failure) => failure.is_bad_sector(),
+        OpenError::NewerFormat { .. }
+        | OpenError::Replay { .. }
+        | OpenError::NoSpace { .. }
+        | OpenError::Options(_) => false,
     }
 }
 

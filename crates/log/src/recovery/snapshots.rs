@@ -158,7 +158,8 @@ impl Loading {
     }
 }
 
-/// Whether the log has its beginning. With a single snapshot nothing was retired yet, so it has all of it.
+/// Whether the log has its beginning. If segments behind that are gone, a walk finds the gap: the name of a snapshot proves
+/// what was durable.
 fn is_complete(survey: &Survey) -> bool {
     let first = survey.chain.first();
     first.is_some_and(|segment| segment.first() == FIRST_POSITION)

@@ -305,9 +305,13 @@ fn is_left_used(disk: &FaultyStorage) -> bool {
 
 /// Changes a bit of the first record, so that the log from its beginning takes no snapshot's place.
 fn damage_beginning(disk: &FaultyStorage) {
+    disk.flip(&first_segment(disk), 4096 + 40, 1);
+}
+
+fn first_segment(disk: &FaultyStorage) -> String {
     let names = disk.files().into_iter().map(|(name, _)| name);
     let first = names.filter(|name| name.starts_with("segment-")).min();
-    disk.flip(&first.unwrap(), 4096 + 40, 1);
+    first.unwrap()
 }
 
 /// Both snapshots name the page. If the log from its beginning is damaged, too, there is no other way to the same state, and
@@ -335,6 +339,11 @@ fn what_is_left_of_a_page_is_passed_on_if_nothing_can_take_its_place() {
         let refused = replay(&disk, &mut Items::new(none)).unwrap_err();
         assert!(matches!(refused, OpenError::Corrupt { .. }), "{refused}");
         assert!(is_left_used(&disk));
+        // A bad sector at the beginning is damage, too.
+        let spoiled = whole.kill();
+        damage(&spoiled, page, page.place.size_bytes - 1);
+        spoiled.spoil(&first_segment(&spoiled), 4096..4608);
+        assert!(is_left_used(&spoiled));
         let node = Items::new(none);
         let mut node = Items {
             is_left_enough: true,
