@@ -522,7 +522,12 @@ impl Retire {
             storage::remove(storage, &next.name)?;
             surplus.pop();
         }
+        let mut gone: Option<Arc<Segment>> = None;
         while let Some(segment) = segments.first() {
+            // A power cut must not bring back a segment without the one that took over within it.
+            if gone.is_some_and(|gone| segment.took_over_within(&gone)) {
+                storage::sync_dir(storage)?;
+            }
             // A reader that still holds the segment keeps reading from it, so it is only unlinked. No new
             // reader can get it: the log has forgotten it.
             let is_recycled = Arc::strong_count(segment) == 1
@@ -540,7 +545,7 @@ impl Retire {
             } else {
                 storage::remove(storage, &segment.name)?;
             }
-            segments.remove(0);
+            gone = Some(segments.remove(0));
         }
         // Only now may a recycled file's header be overwritten: before, its old name may come
         // back, and a segment's name must never stand for another segment's header.
