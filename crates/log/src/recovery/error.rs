@@ -58,6 +58,18 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// Whether it is damage: the same is wrong each time that it is read.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            Self::Corrupt { .. } => true,
+            Self::Io(failure) => failure.is_bad_sector(),
+            Self::NewerFormat { .. }
+            | Self::Replay { .. }
+            | Self::NoSpace { .. }
+            | Self::Options(_) => false,
+        }
+    }
+
     pub(crate) fn corrupt(file: &str, offset: u64, what: impl Into<String>) -> Self {
         Self::Corrupt {
             file: file.to_owned(),

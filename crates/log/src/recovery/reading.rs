@@ -61,7 +61,7 @@ impl Reading {
         let Err(error) = self.try_step(storage, survey, replay, room) else {
             return Ok(());
         };
-        match (mem::take(&mut self.instead_of), is_damage(&error)) {
+        match (mem::take(&mut self.instead_of), error.is_damage()) {
             (count @ 1.., true) => {
                 self.refused = (count == 1).then_some(error);
                 let loading = Loading::of(survey).with_losses();
@@ -135,18 +135,6 @@ impl Reading {
                 panic!("not all of the log was read")
             }
         }
-    }
-}
-
-/// Whether the same is wrong each time that it is read.
-fn is_damage(error: &OpenError) -> bool {
-    match error {
-        OpenError::Corrupt { .. } => true,
-        OpenError::Io(failure) => failure.is_bad_sector(),
-        OpenError::NewerFormat { .. }
-        | OpenError::Replay { .. }
-        | OpenError::NoSpace { .. }
-        | OpenError::Options(_) => false,
     }
 }
 

@@ -368,17 +368,9 @@ fn refusal(storage: &dyn Storage, start: &mut dyn Replay) -> Result<Option<OpenE
         }
     };
     // What else there is shows whether a repair can do without a bad sector.
-    let is_damage = |error: &OpenError| match error {
-        OpenError::Corrupt { .. } => true,
-        OpenError::Io(failure) => failure.is_bad_sector(),
-        OpenError::NewerFormat { .. }
-        | OpenError::Replay { .. }
-        | OpenError::NoSpace { .. }
-        | OpenError::Options(_) => false,
-    };
-    match again(start, is_damage) {
+    match again(start, OpenError::is_damage) {
         Ok(()) => Ok(None),
-        Err(error) if is_damage(&error) => Ok(Some(error)),
+        Err(error) if error.is_damage() => Ok(Some(error)),
         Err(error) => Err(error),
     }
 }
