@@ -289,7 +289,8 @@ pub(crate) enum LogCommand {
     ///
     /// Its scrub reads everything that is durable, at a bounded rate (kew serve --scrub-rate). Requests
     /// read messages from the disk too, above the limit for memory. Pages that are damaged in both copies are counted: no
-    /// backup can be made meanwhile. Messages that are set aside because of them are listed. Exit codes: 0 if nothing is damaged, otherwise 1, also if the server has no scrub.
+    /// backup can be made meanwhile. Messages that are set aside because of them are listed. Exit codes: 0 if nothing is
+    /// damaged, otherwise 1, also if the server has no scrub.
     Damage(DirectoryArgs),
     /// List what a damaged log has lost; with --accept-loss, repair it.
     ///

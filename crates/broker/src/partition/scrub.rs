@@ -53,8 +53,8 @@ pub struct ScrubReport {
     /// How many there are.
     pub bodies_count: u64,
     /// Pages with messages or remembered ids that cannot be read, and that the newest snapshot names: no backup can be made,
-    /// and a start that reads one of ids fails. Known once a snapshot was written after the damage was found. With a limit for memory, most are gone a few
-    /// snapshots later.
+    /// and a start that reads one of ids fails. Known once a snapshot was written after the damage was found. With a limit
+    /// for memory, most are gone a few snapshots later.
     pub unreadable_pages: u64,
     /// Messages that are set aside because their records are lost, of the first thousand runs with some. Only if they were
     /// asked for ([`Partition::quarantined_runs`]).

@@ -71,8 +71,9 @@ impl Table {
         self.runs.get_or_insert_with(index, || Arc::new(run));
     }
 
-    /// Adds a run of which this is its directory's word and nothing of its page was read. `is_in_order` says which states are
-    /// those of messages that can be received in the order of their numbers. Returns false if one of its numbers is taken, or was never given out.
+    /// Adds a run of which this is its directory's word and nothing of its page was read. `is_in_order` says which states
+    /// are those of messages that can be received in the order of their numbers. Returns false if one of its numbers is
+    /// taken, or was never given out.
     pub(crate) fn restore_cold(
         &mut self,
         paged: &PagedRun,
