@@ -186,6 +186,53 @@ fn a_repair_says_that_a_start_sets_messages_aside() {
     assert_eq!(drain_orders(&mut repaired).len() as u64, kept);
 }
 
+/// On a full disk, nothing is set aside. Who needs what is lost is answered, and once there is space, all of it goes.
+#[test]
+fn on_a_full_disk_they_wait_for_space() {
+    const COUNT: u64 = 200;
+    let mut driver = Driver::with(FaultyStorage::new(), tiny(None));
+    driver.ask(bus::create()).unwrap();
+    fill_orders(&mut driver, COUNT, None);
+    let storage = on_pages(driver, create_bus_queue("another"));
+    let [newest, _] = pages_of_runs(&storage);
+    let of_runs: BTreeSet<u64> = {
+        let whole = Driver::with(storage.kill(), tiny(Some(0)));
+        let pages = whole.partition.state().cold_pages();
+        pages.map(PageNumber::as_u64).collect()
+    };
+    let damaged: Vec<TablePage> = newest
+        .into_iter()
+        .filter(|page| of_runs.contains(&page.number.as_u64()))
+        .take(3)
+        .collect();
+    damage(&storage, &damaged, 0..2);
+    damage_beginning(&storage);
+    storage.set_capacity_bytes(Some(storage.used_bytes()));
+    let mut driver = Driver::with(storage.clone(), tiny(None));
+    let refused = driver.ask(create_bus_queue("more"));
+    assert!(refused.is_err(), "the disk is full");
+    let names_lost = driver.ask(peek(1, 1));
+    assert!(
+        matches!(names_lost, Err(Rejection::ReadFailed)),
+        "{names_lost:?}"
+    );
+    assert_eq!(driver.partition.quarantined_count(), 0);
+    driver.rest();
+    let loads = driver.loads;
+    (0..20).for_each(|_| driver.rest());
+    assert_eq!(driver.loads, loads, "nobody asks for them");
+    storage.set_capacity_bytes(None);
+    for _ in 0..20 {
+        driver.now = driver.now.plus_seconds(2);
+        driver.rest();
+    }
+    driver.ask(create_bus_queue("more")).unwrap();
+    set_aside(&mut driver);
+    let lost = driver.partition.quarantined_count();
+    assert!((1..=12).contains(&lost), "{lost}");
+    assert_eq!(drain_orders(&mut driver).len() as u64, COUNT - lost);
+}
+
 /// What one seed plays.
 #[derive(Clone, Copy)]
 enum Play {
