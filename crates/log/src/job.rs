@@ -350,10 +350,22 @@ pub(crate) struct Prepared {
     pub(crate) result: Result<Blank, MakeError>,
     /// Whether the ballast had to make room for it.
     pub(crate) took_ballast: bool,
+    /// How much of the disk is free now, if that is known.
+    pub(crate) free_bytes: Option<u64>,
 }
 
 impl Prepare {
     fn run(self, storage: &dyn Storage) -> Prepared {
+        let (result, took_ballast) = self.make(storage);
+        Prepared {
+            result,
+            took_ballast,
+            free_bytes: storage.free_bytes(),
+        }
+    }
+
+    /// Makes the segment. Returns also whether the ballast made room for it.
+    fn make(self, storage: &dyn Storage) -> (Result<Blank, MakeError>, bool) {
         let make = |source| segment::make(storage, self.header, source, &[]);
         let result = make(self.source);
         if let Err(MakeError::Unfinished(failure)) = &result
@@ -361,20 +373,11 @@ impl Prepare {
             && self.may_take_ballast
         {
             return match ballast::release(storage) {
-                Ok(_) => Prepared {
-                    result: make(Source::Fresh),
-                    took_ballast: true,
-                },
-                Err(failure) => Prepared {
-                    result: Err(MakeError::Unsure(failure)),
-                    took_ballast: false,
-                },
+                Ok(_) => (make(Source::Fresh), true),
+                Err(failure) => (Err(MakeError::Unsure(failure)), false),
             };
         }
-        Prepared {
-            result,
-            took_ballast: false,
-        }
+        (result, false)
     }
 }
 

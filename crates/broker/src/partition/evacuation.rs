@@ -56,8 +56,8 @@ pub(super) struct Evacuation {
     reading: Option<Reading>,
     /// The command that moves the bodies which were read, and the room that it needs.
     ready: Option<(Command, u64)>,
-    /// The space that is too much also while there are commands, in thousandths of the live bytes.
-    beyond_busy_per_mille: u64,
+    /// Which part of what is appended it may be while there are commands, in thousandths.
+    share_per_mille: u64,
     /// How many bytes may be appended beside those of commands.
     allowance_bytes: u64,
     /// When the last piece was moved.
@@ -88,10 +88,10 @@ impl Evacuation {
     /// Notes what the log has seen, and the victim that it has chosen.
     pub(super) fn begin(
         &mut self,
-        beyond_busy_per_mille: Option<u64>,
+        share_per_mille: Option<u64>,
         victim: Option<Range<LogPosition>>,
     ) {
-        self.beyond_busy_per_mille = beyond_busy_per_mille.unwrap_or(self.beyond_busy_per_mille);
+        self.share_per_mille = share_per_mille.unwrap_or(self.share_per_mille);
         if let Some(positions) = victim {
             self.victim = Some(Victim {
                 positions: numbers(&positions),
@@ -114,8 +114,8 @@ impl Evacuation {
 
     /// Notes bytes that commands have appended.
     fn allow(&mut self, size_bytes: u64, piece_bytes: u64) {
-        // s = x / 0.4, at most 0.5, and s / (1 - s) for each byte.
-        let share = (self.beyond_busy_per_mille.saturating_mul(10) / 4).min(500);
+        // The share is that of the sum, so it is s / (1 - s) for each byte of commands.
+        let share = self.share_per_mille.min(999);
         let allowed = size_bytes * share / (1000 - share);
         let most_bytes = ALLOWED_PIECES_MAX * piece_bytes;
         self.allowance_bytes = (self.allowance_bytes + allowed).min(most_bytes);

@@ -42,10 +42,10 @@ impl<T> Partition<T> {
         let Tidied {
             wants_snapshot,
             wants_size,
-            beyond_busy_per_mille,
+            moved_share_per_mille,
             victim,
         } = self.log.tidy(now, &Live::of(&self.state), is_idle);
-        self.evacuation.begin(beyond_busy_per_mille, victim);
+        self.evacuation.begin(moved_share_per_mille, victim);
         if wants_size {
             // A purge has made the state smaller at once, and no growth is a reason to measure it.
             self.measured.forget();

@@ -83,6 +83,7 @@ impl SegmentLog {
                 may_take_ballast: true
             }
         );
+        self.tidying.note_free(prepared.free_bytes);
         match prepared.result {
             Ok(segment) => {
                 self.successor = Successor::Ready(segment);

@@ -48,9 +48,9 @@ pub struct Tidied {
     pub wants_snapshot: bool,
     /// The size of the state is to be measured anew: a purge makes it smaller at once. This comes before the snapshot.
     pub wants_size: bool,
-    /// By how much the space is above what is too much while there are commands, in thousandths of the live bytes, if the log
-    /// has looked. What goes without moving bodies, and what a small log needs, does not count.
-    pub beyond_busy_per_mille: Option<u64>,
+    /// Which part of all that is appended moved bodies may be while there are commands, in thousandths, if the log has looked:
+    /// more the more space is taken beside what is live, and the most while little of the disk is free. Below 1000.
+    pub moved_share_per_mille: Option<u64>,
     /// Positions to empty, so that their segment can be removed. There is no other victim until
     /// [`end_victim`](super::LocalLog::end_victim).
     pub victim: Option<Range<LogPosition>>,

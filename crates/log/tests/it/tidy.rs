@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use kew_log::{
-    BootTime, Fault, FaultyStorage, LiveBytes, LocalLog, LogPosition, Repeat, SegmentSpan, Tidied,
-    VictimEnd,
+    BootTime, Fault, FaultyStorage, LiveBytes, LocalLog, LogPosition, Repeat, SegmentSpan, Storage,
+    Tidied, VictimEnd,
 };
 
 use crate::node::{Node, Told, of_size};
@@ -125,14 +125,51 @@ fn the_segment_with_the_smallest_share_is_the_victim_until_it_has_ended() {
     live.0.insert(middle(least), 10);
     let tidied = tidy(&mut node, 1000, &live);
     assert_eq!(tidied.victim, Some(units(least)));
-    assert!(tidied.beyond_busy_per_mille > Some(1000) && !tidied.wants_snapshot);
+    assert!(tidied.moved_share_per_mille == Some(500) && !tidied.wants_snapshot);
     // There is no other one meanwhile.
     let tidied = tidy(&mut node, 1250, &live);
-    assert!(tidied.beyond_busy_per_mille.is_some() && tidied.victim.is_none());
+    assert!(tidied.moved_share_per_mille.is_some() && tidied.victim.is_none());
     live.0.remove(&middle(least));
     LocalLog::end_victim(&mut node.log, VictimEnd::Emptied);
     let next = tidy(&mut node, 1250, &live).victim;
     assert!(next.is_some() && next != Some(units(least)));
+}
+
+/// Less than a tenth of the disk that is free, of what segments take or could take, is little. It is looked at when a
+/// segment is prepared.
+#[test]
+fn moved_bodies_may_take_more_of_what_is_appended_while_little_of_the_disk_is_free() {
+    let (mut node, mut told) = filled();
+    let segments_bytes = |node: &Node| -> u64 {
+        let sizes = spans(node).into_iter().map(|span| span.size_bytes);
+        sizes.sum::<u64>() + (16 << 10)
+    };
+    // Between what is too much, and what is far too much.
+    let live_bytes = (segments_bytes(&node) - 5 * (8 << 10)) * 10 / 12;
+    let live = in_each(&node, live_bytes / spans(&node).len() as u64);
+    let usual = tidy(&mut node, 1000, &live).moved_share_per_mille.unwrap();
+    assert!((1..400).contains(&usual), "{usual}");
+    let mut share_with_free = |free_bytes: u64, ms| {
+        let used_bytes = u64::MAX / 2 - free_with(&node.storage, u64::MAX / 2);
+        node.storage
+            .set_capacity_bytes(Some(used_bytes + (32 << 10) + free_bytes));
+        let before = spans(&node).len();
+        while spans(&node).len() == before {
+            node.send(1, &mut told).unwrap();
+            node.commit(&mut told).unwrap();
+            node.background().unwrap();
+        }
+        let live = in_each(&node, live_bytes / before as u64);
+        tidy(&mut node, ms, &live).moved_share_per_mille.unwrap()
+    };
+    let tenth = live_bytes / 8;
+    assert_eq!(share_with_free(0, 2000), 500);
+    assert!(share_with_free(2 * tenth, 3000) < 400);
+}
+
+fn free_with(storage: &FaultyStorage, capacity_bytes: u64) -> u64 {
+    storage.set_capacity_bytes(Some(capacity_bytes));
+    storage.free_bytes().unwrap()
 }
 
 #[test]
@@ -191,7 +228,7 @@ fn before_its_time_it_does_nothing() {
     assert_eq!(LocalLog::next_wake(&node.log), Some(at_ms(1000)));
     assert_eq!(tidy(&mut node, 999, &NotAsked), Tidied::default());
     let live = in_each(&node, 1000);
-    assert!(tidy(&mut node, 1000, &live).beyond_busy_per_mille.is_some());
+    assert!(tidy(&mut node, 1000, &live).moved_share_per_mille.is_some());
     // A little later it looks again, if something was appended or not: a victim is being emptied.
     assert_eq!(LocalLog::next_wake(&node.log), Some(at_ms(1250)));
     node.send(1, &mut told).unwrap();

@@ -61,6 +61,8 @@ pub(super) struct Tidying {
     is_without_room: bool,
     /// When jobs are tried again that had no file descriptor.
     opening_retry_at: BootTime,
+    /// How much of the disk was free behind the last prepared segment, if that is known.
+    free_bytes: Option<u64>,
     /// What the snapshot is for that the owner is about to begin.
     wanted: Option<Wanted>,
     /// Whether to look at the ballast once the owner has said how large its state is.
@@ -90,6 +92,7 @@ impl Default for Tidying {
             make_space_at: BootTime::ZERO,
             is_without_room: false,
             opening_retry_at: BootTime::NEVER,
+            free_bytes: None,
             wanted: None,
             is_shrink_due: false,
             victims: Victims::default(),
@@ -133,6 +136,11 @@ impl Tidying {
     pub(super) fn rest_without_descriptors(&mut self) {
         let at = self.now.plus_ms(OPENING_RETRY_INTERVAL_MS);
         set_if_unset(&mut self.opening_retry_at, at);
+    }
+
+    /// Notes how much of the disk is free.
+    pub(super) fn note_free(&mut self, free_bytes: Option<u64>) {
+        self.free_bytes = free_bytes;
     }
 
     /// Notes whether a batch that grows the state has room.

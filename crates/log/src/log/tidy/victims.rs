@@ -18,6 +18,14 @@ use crate::{BootTime, FullLimits, LiveBytes, LogPosition, MovedBytes, Tidied, Vi
 const IDLE_EXCESS_PER_MILLE: u64 = 1200;
 const BUSY_EXCESS_PER_MILLE: u64 = 1150;
 
+/// The most that moved bodies are of what is appended while there are commands, in thousandths. It is reached at so many
+/// thousandths of the live bytes above what is too much.
+const MOVED_SHARE_PER_MILLE_MAX: u64 = 500;
+const MOST_MOVED_BEYOND_PER_MILLE: u64 = 200;
+
+/// Or if less than one part in so many is free of the disk space that segments take or could take.
+const SCARCE_ONE_IN: u64 = 10;
+
 /// Segments with a larger share of live bytes are no victims, unless space is far too much.
 const VICTIM_SHARE_PER_MILLE_MAX: u64 = 700;
 const FAR_EXCESS_PER_MILLE: u64 = 1300;
@@ -137,7 +145,10 @@ impl SegmentLog {
     ) -> bool {
         let full = self.limits().full;
         let excess_per_mille = self.excess_per_mille(live, look);
-        tidied.beyond_busy_per_mille = Some(excess_per_mille.saturating_sub(BUSY_EXCESS_PER_MILLE));
+        tidied.moved_share_per_mille = Some(match self.is_disk_scarce(look) {
+            true => MOVED_SHARE_PER_MILLE_MAX,
+            false => moved_share_per_mille(excess_per_mille),
+        });
         let most_per_mille = match is_idle {
             true => IDLE_EXCESS_PER_MILLE,
             false => BUSY_EXCESS_PER_MILLE,
@@ -171,6 +182,12 @@ impl SegmentLog {
         space_bytes.saturating_mul(1000) / live.all_bytes().max(1)
     }
 
+    /// Whether little of the disk was free when the last segment was prepared: other programs may use it, too.
+    fn is_disk_scarce(&self, look: &Look) -> bool {
+        let free_bytes = self.tidying.free_bytes;
+        free_bytes.is_some_and(|free| free < (look.used_bytes + free) / SCARCE_ONE_IN)
+    }
+
     /// The segment that costs least, and the units to empty.
     fn cheapest(
         &self,
@@ -194,6 +211,13 @@ impl SegmentLog {
         let cheapest = candidates.min_by_key(|(share, first, _)| (*share, *first));
         cheapest.map(|(_, first, units)| (first, units))
     }
+}
+
+/// Which part of what is appended moved bodies may be, if segments take so many thousandths of the live bytes.
+fn moved_share_per_mille(excess_per_mille: u64) -> u64 {
+    let beyond = excess_per_mille.saturating_sub(BUSY_EXCESS_PER_MILLE);
+    beyond.min(MOST_MOVED_BEYOND_PER_MILLE) * MOVED_SHARE_PER_MILLE_MAX
+        / MOST_MOVED_BEYOND_PER_MILLE
 }
 
 impl Seen {
