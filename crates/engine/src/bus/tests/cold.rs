@@ -1,7 +1,19 @@
-//! Every operation on a message in every state. The partition of these tests gives each command to a state with nothing
-//! in memory too, and compares.
+//! Every operation on a message in every state and every kind of entity. The partition of these tests gives each command to
+//! a state with nothing in memory too, and compares.
+
+mod operations;
 
 use super::*;
+use crate::event::Fact;
+
+/// Where the message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Queue,
+    /// The dead letters of a queue.
+    DeadLetters,
+    Subscription,
+}
 
 /// The state of the message that the operation finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,10 +26,11 @@ enum Found {
     DeferredLocked,
     Scheduled,
     ScheduleDue,
+    SetAside,
     Gone,
 }
 
-const ALL: [Found; 9] = [
+const ALL: [Found; 10] = [
     Found::Ready,
     Found::Expired,
     Found::Locked,
@@ -26,65 +39,104 @@ const ALL: [Found; 9] = [
     Found::DeferredLocked,
     Found::Scheduled,
     Found::ScheduleDue,
+    Found::SetAside,
     Found::Gone,
 ];
+
+impl Place {
+    /// Whether a message can be in that state there: dead letters do not expire, and what is scheduled waits in the topic.
+    fn has(self, found: Found) -> bool {
+        match found {
+            Found::Scheduled | Found::ScheduleDue => self == Self::Queue,
+            Found::Expired => self != Self::DeadLetters,
+            Found::Ready
+            | Found::Locked
+            | Found::LockEnded
+            | Found::Deferred
+            | Found::DeferredLocked
+            | Found::SetAside
+            | Found::Gone => true,
+        }
+    }
+
+    fn entity(self) -> EntityName {
+        match self {
+            Self::Queue => jobs(),
+            Self::DeadLetters => dead(),
+            Self::Subscription => subscription(),
+        }
+    }
+
+    /// What its messages are sent to.
+    fn sent_to(self) -> EntityName {
+        match self {
+            Self::Queue | Self::DeadLetters => jobs(),
+            Self::Subscription => topic(),
+        }
+    }
+}
+
+fn topic() -> EntityName {
+    entity("t")
+}
+
+fn subscription() -> EntityName {
+    entity("t/subscriptions/s")
+}
+
+/// How the entities are set up.
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    place: Place,
+    by_session: bool,
+    forwards: bool,
+}
+
+impl Setting {
+    fn options(self) -> BusQueueOptions {
+        BusQueueOptions {
+            requires_session: self.by_session,
+            max_delivery_count: 2,
+            lock_duration_ms: 10_000,
+            ..BusQueueOptions::default()
+        }
+    }
+}
 
 /// A message in a state, with others around it.
 struct Case {
     p: Partition,
+    setting: Setting,
     number: SequenceNumber,
     lock: Token,
     session: Option<Token>,
 }
 
 impl Case {
-    fn new(found: Found, by_session: bool, forward_to: Option<&str>) -> Self {
-        let mut p = Partition::new();
-        p.create(&entity("destination"), BusQueueOptions::default())
-            .unwrap();
-        p.create(
-            &jobs(),
-            BusQueueOptions {
-                requires_session: by_session,
-                dead_letters_expired: found == Found::Expired,
-                max_delivery_count: 2,
-                lock_duration_ms: 10_000,
-                ..BusQueueOptions::default()
-            },
-        )
-        .unwrap();
-        let message = |text: &str| BusMessage {
-            session: by_session.then(|| "s".into()),
-            ..super::text(text)
-        };
-        let is_scheduled = matches!(found, Found::Scheduled | Found::ScheduleDue);
-        let meant = BusMessage {
-            time_to_live_ms: (found == Found::Expired).then_some(5_000),
-            scheduled_at: is_scheduled.then(|| p.now.plus_ms(5_000)),
-            ..message("meant")
-        };
-        let number = p.send(meant).unwrap().unwrap();
-        for _ in 0..6 {
-            p.send(message("another")).unwrap();
-        }
-        let number = SequenceNumber::new(number);
-        let session = by_session.then(|| p.accept(SessionChoice::Next).unwrap().lock);
+    fn new(found: Found, setting: Setting) -> Self {
         let mut case = Self {
-            p,
-            number,
+            p: Partition::new(),
+            setting,
+            number: SequenceNumber::default(),
             lock: Token::from_bytes([0; 16]),
-            session,
+            session: None,
         };
+        case.create(found);
+        case.send_all(found);
+        match setting.place {
+            Place::DeadLetters => case.bury_all(),
+            Place::Queue | Place::Subscription => {
+                case.session = case.lock_session(setting.place.entity());
+            }
+        }
+        case.number = case.first();
         case.bring_to(found);
-        if let Some(to) = forward_to {
+        if setting.forwards {
             let options = BusQueueOptions {
-                forward_to: Some(to.into()),
-                requires_session: by_session,
-                lock_duration_ms: 10_000,
-                max_delivery_count: 2,
-                ..BusQueueOptions::default()
+                forward_to: Some("destination".into()),
+                ..setting.options()
             };
-            let queue = jobs();
+            let queue = setting.place.entity();
             case.p
                 .ask(BusCommand::UpdateQueue { queue, options })
                 .unwrap();
@@ -92,23 +144,105 @@ impl Case {
         case
     }
 
+    fn create(&mut self, found: Found) {
+        let p = &mut self.p;
+        p.create(&entity("destination"), BusQueueOptions::default())
+            .unwrap();
+        let options = BusQueueOptions {
+            dead_letters_expired: found == Found::Expired,
+            ..self.setting.options()
+        };
+        match self.setting.place {
+            Place::Queue | Place::DeadLetters => drop(p.create(&jobs(), options).unwrap()),
+            Place::Subscription => {
+                let (topic, subscription) = (topic(), subscription());
+                p.ask(BusCommand::CreateTopic {
+                    topic: topic.clone(),
+                    options: BusQueueOptions::default(),
+                })
+                .unwrap();
+                p.ask(BusCommand::CreateSubscription {
+                    topic,
+                    subscription,
+                    options,
+                    rule: None,
+                })
+                .unwrap();
+            }
+        }
+    }
+
+    /// The message that is meant comes first.
+    fn send_all(&mut self, found: Found) {
+        let by_session = self.setting.by_session;
+        let message = |text: &str| BusMessage {
+            session: by_session.then(|| "s".into()),
+            ..super::text(text)
+        };
+        let is_scheduled = matches!(found, Found::Scheduled | Found::ScheduleDue);
+        let meant = BusMessage {
+            time_to_live_ms: (found == Found::Expired).then_some(5_000),
+            scheduled_at: is_scheduled.then(|| self.p.now.plus_ms(5_000)),
+            ..message("meant")
+        };
+        let others = [(); 6].map(|()| message("another"));
+        for message in [meant].into_iter().chain(others) {
+            let queue = self.setting.place.sent_to();
+            let messages = vec![message];
+            self.p.ask(BusCommand::Send { queue, messages }).unwrap();
+        }
+        self.p.tick();
+    }
+
+    fn bury_all(&mut self) {
+        let session = self.lock_session(jobs());
+        for message in self.p.receive_from(&jobs(), session) {
+            let bury = Disposition::DeadLetter { overlay: None };
+            self.p.settle(message.lock.unwrap(), bury);
+        }
+    }
+
+    fn lock_session(&mut self, queue: EntityName) -> Option<Token> {
+        let session = SessionChoice::Next;
+        let accepted = |p: &mut Partition| p.ask(BusCommand::AcceptSession { queue, session });
+        let accepted = self.setting.by_session.then(|| accepted(&mut self.p));
+        accepted.map(|accepted| match accepted {
+            Ok(BusOutcome::SessionAccepted(lock)) => lock.lock,
+            other => panic!("{other:?}"),
+        })
+    }
+
+    fn first(&mut self) -> SequenceNumber {
+        let peeked = self.p.ask(BusCommand::Peek {
+            queue: self.setting.place.entity(),
+            from: SequenceNumber::default(),
+            count: 1,
+            session: None,
+        });
+        match peeked {
+            Ok(BusOutcome::Peeked(messages)) => messages[0].sequence_number,
+            other => panic!("{other:?}"),
+        }
+    }
+
     fn bring_to(&mut self, found: Found) {
         match found {
-            Found::Ready => {}
+            Found::Ready | Found::Scheduled => {}
             Found::Expired | Found::ScheduleDue => self.p.pass_ms(5_000),
-            Found::Scheduled => {}
             Found::Locked => self.receive_first(),
             Found::LockEnded => {
                 self.receive_first();
                 self.p.pass_ms(10_000);
             }
+            Found::SetAside => self.set_aside(),
             Found::Deferred | Found::DeferredLocked | Found::Gone => {
                 self.receive_first();
                 let disposition = match found {
                     Found::Gone => Disposition::Complete,
                     _ => Disposition::Defer { overlay: None },
                 };
-                self.p.settle(self.lock, disposition);
+                let queue = self.setting.place.entity();
+                self.p.settle_in(&queue, self.lock, disposition);
                 if found == Found::DeferredLocked {
                     let read = self.deferred_read(ReceiveMode::PeekLock);
                     self.p.ask(BusCommand::ReceiveDeferred { read }).unwrap();
@@ -117,9 +251,26 @@ impl Case {
         }
     }
 
+    /// As if its record could not be read any more.
+    fn set_aside(&mut self) {
+        let queue = self.setting.place.entity();
+        let entity = self.p.state.catalogue.find(&queue).unwrap();
+        let (at, first) = (self.p.now, self.number);
+        self.p.change(|state| {
+            state.apply(Event {
+                at,
+                fact: Fact::Quarantined {
+                    entity,
+                    first,
+                    messages: 1,
+                },
+            });
+        });
+    }
+
     fn receive_first(&mut self) {
         let received = self.p.ask(BusCommand::Receive {
-            queue: jobs(),
+            queue: self.setting.place.entity(),
             count: 1,
             mode: ReceiveMode::PeekLock,
             session: self.session,
@@ -133,211 +284,24 @@ impl Case {
 
     fn deferred_read(&self, mode: ReceiveMode) -> DeferredRead {
         DeferredRead {
-            queue: jobs(),
+            queue: self.setting.place.entity(),
             numbers: vec![self.number],
             mode,
             session: self.session,
         }
     }
-
-    fn operations(&self) -> Vec<BusCommand> {
-        let Self {
-            number,
-            lock,
-            session,
-            ..
-        } = *self;
-        let queue = jobs;
-        let overlay = || Some(Bytes::from_static(b"changed"));
-        let settle = |disposition| BusCommand::Settle {
-            queue: queue(),
-            settlements: vec![(lock, disposition)],
-        };
-        let receive = |count, mode| BusCommand::Receive {
-            queue: queue(),
-            count,
-            mode,
-            session,
-        };
-        let take = |mode| BusCommand::TakeMessage {
-            queue: queue(),
-            number,
-            mode,
-        };
-        let purge = |with_locked, is_dry_run| BusCommand::Purge {
-            queue: queue(),
-            purge: Purge {
-                from: number,
-                until: None,
-                before: None,
-                count: 3,
-                with_locked,
-                is_dry_run,
-            },
-        };
-        let batch = |session: Option<Box<str>>| BusCommand::DeleteBatch {
-            queue: queue(),
-            from: SequenceNumber::default(),
-            before: Timestamp::NEVER,
-            count: 3,
-            session,
-        };
-        let peek = |session: Option<Box<str>>| BusCommand::Peek {
-            queue: queue(),
-            from: number,
-            count: 3,
-            session,
-        };
-        let part = |work| TransactionPart {
-            queue: queue(),
-            incarnation: None,
-            work,
-        };
-        let resubmit = |to: Option<&str>| BusCommand::Resubmit {
-            queue: queue(),
-            resubmit: Resubmit {
-                to: to.map(Into::into),
-                messages: vec![Resubmission {
-                    sequence_number: number,
-                    overlay_count: 0,
-                    body: Bytes::from_static(b"again"),
-                    message_id: None,
-                    session: None,
-                    time_to_live_ms: None,
-                }],
-            },
-        };
-        let by_number = [
-            take(ReceiveMode::PeekLock),
-            take(ReceiveMode::ReceiveAndDelete),
-            BusCommand::DeleteMessage {
-                queue: queue(),
-                number,
-                with_locked: false,
-            },
-            BusCommand::DeleteMessage {
-                queue: queue(),
-                number,
-                with_locked: true,
-            },
-            BusCommand::BreakLock {
-                queue: queue(),
-                target: BreakTarget::Message(number),
-            },
-            BusCommand::BreakLock {
-                queue: queue(),
-                target: BreakTarget::Session("s".into()),
-            },
-            BusCommand::CancelScheduled {
-                queue: queue(),
-                numbers: vec![number],
-            },
-            resubmit(Some("destination")),
-            resubmit(None),
-        ];
-        let by_lock = [
-            settle(Disposition::Complete),
-            settle(Disposition::Abandon { overlay: None }),
-            settle(Disposition::Abandon { overlay: overlay() }),
-            settle(Disposition::Defer { overlay: overlay() }),
-            settle(Disposition::DeadLetter { overlay: overlay() }),
-            settle(Disposition::Release),
-            BusCommand::RenewLocks {
-                queue: queue(),
-                locks: vec![lock],
-            },
-            BusCommand::ReadLocked {
-                queue: queue(),
-                lock,
-            },
-            BusCommand::Transact {
-                parts: vec![
-                    part(TransactionWork::Settle(lock, Disposition::Complete)),
-                    part(TransactionWork::Send(vec![text("sent")])),
-                ],
-            },
-            BusCommand::Transact {
-                parts: vec![part(TransactionWork::CancelScheduled(vec![number]))],
-            },
-        ];
-        let walks = [
-            receive(1, ReceiveMode::PeekLock),
-            receive(3, ReceiveMode::PeekLock),
-            receive(3, ReceiveMode::ReceiveAndDelete),
-            peek(None),
-            peek(Some("s".into())),
-            purge(false, false),
-            purge(true, false),
-            purge(true, true),
-            batch(None),
-            batch(Some("s".into())),
-            BusCommand::ReceiveDeferred {
-                read: self.deferred_read(ReceiveMode::PeekLock),
-            },
-            BusCommand::ReceiveDeferred {
-                read: self.deferred_read(ReceiveMode::ReceiveAndDelete),
-            },
-        ];
-        let without = [
-            BusCommand::ReadQueue { queue: queue() },
-            BusCommand::Send {
-                queue: queue(),
-                messages: vec![of_session("more", "s")],
-            },
-            BusCommand::ClearSessionStates {
-                queue: queue(),
-                from: "".into(),
-                count: 3,
-                is_dry_run: false,
-            },
-            BusCommand::ListSessions {
-                queue: queue(),
-                from: "".into(),
-                state_set_after: None,
-                skip: 0,
-                limit: 3,
-            },
-            BusCommand::AcceptSession {
-                queue: queue(),
-                session: SessionChoice::Next,
-            },
-            BusCommand::AcceptSession {
-                queue: queue(),
-                session: SessionChoice::Named("s".into()),
-            },
-            BusCommand::DeleteQueue { queue: queue() },
-        ];
-        let of_session = session.into_iter().flat_map(|session| {
-            [
-                BusCommand::RenewSession {
-                    queue: queue(),
-                    session,
-                },
-                BusCommand::ReleaseSession {
-                    queue: queue(),
-                    session,
-                },
-                BusCommand::ReadSessionState {
-                    queue: queue(),
-                    session,
-                },
-                BusCommand::SetSessionState {
-                    queue: queue(),
-                    session,
-                    state: Some(Bytes::from_static(b"state")),
-                },
-            ]
-        });
-        let all = by_number.into_iter().chain(by_lock).chain(walks);
-        all.chain(without).chain(of_session).collect()
-    }
 }
 
-fn every_operation(by_session: bool, forward_to: Option<&str>) {
-    for found in ALL {
-        let count = Case::new(found, by_session, forward_to).operations().len();
+fn every_operation(place: Place, by_session: bool, forwards: bool) {
+    let setting = Setting {
+        place,
+        by_session,
+        forwards,
+    };
+    for found in ALL.into_iter().filter(|found| place.has(*found)) {
+        let count = Case::new(found, setting).operations().len();
         for nth in 0..count {
-            let mut case = Case::new(found, by_session, forward_to);
+            let mut case = Case::new(found, setting);
             let operation = case.operations().swap_remove(nth);
             // Many are refused in that state. That is compared too.
             let _ = case.p.ask(operation);
@@ -349,16 +313,28 @@ fn every_operation(by_session: bool, forward_to: Option<&str>) {
 
 #[test]
 fn every_operation_in_every_state_decides_the_same_without_memory() {
-    every_operation(false, None);
+    every_operation(Place::Queue, false, false);
 }
 
 #[test]
 fn likewise_by_session() {
-    every_operation(true, None);
+    every_operation(Place::Queue, true, false);
 }
 
 #[test]
 fn likewise_in_a_queue_that_forwards() {
-    every_operation(false, Some("destination"));
-    every_operation(true, Some("destination"));
+    every_operation(Place::Queue, false, true);
+    every_operation(Place::Queue, true, true);
+}
+
+#[test]
+fn likewise_among_dead_letters() {
+    every_operation(Place::DeadLetters, false, false);
+    every_operation(Place::DeadLetters, true, false);
+}
+
+#[test]
+fn likewise_in_a_subscription() {
+    every_operation(Place::Subscription, false, false);
+    every_operation(Place::Subscription, true, true);
 }

@@ -1,7 +1,13 @@
 //! Every operation on a message in every state. The partition of these tests gives each command to a state with nothing
 //! in memory too, and compares.
 
+use std::collections::BTreeSet;
+
 use super::*;
+use crate::event::Fact;
+use crate::storage::AccessPolicies;
+use crate::turn::missing::tests::variants;
+use crate::vocabulary::SequenceNumber;
 
 /// The state of the message that the operation finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,16 +18,18 @@ enum Found {
     Leased,
     LeaseOver,
     Expired,
+    SetAside,
     Gone,
 }
 
-const ALL: [Found; 7] = [
+const ALL: [Found; 8] = [
     Found::Fresh,
     Found::Delayed,
     Found::DelayOver,
     Found::Leased,
     Found::LeaseOver,
     Found::Expired,
+    Found::SetAside,
     Found::Gone,
 ];
 
@@ -47,6 +55,22 @@ fn with(found: Found) -> (Partition, Token, Token) {
                 p.wait_seconds(5);
             }
         }
+        // As if its record could not be read any more.
+        Found::SetAside => {
+            let (at, entity) = (p.now, p.state.catalogue.find(&jobs()).unwrap());
+            let apply = |state: &mut State| {
+                state.apply(Event {
+                    at,
+                    fact: Fact::Quarantined {
+                        entity,
+                        first: SequenceNumber::FIRST,
+                        messages: 1,
+                    },
+                });
+            };
+            apply(&mut p.state);
+            p.cold.as_mut().unwrap().change(apply);
+        }
         Found::Gone => {
             p.delete(sent.message, receipt).unwrap();
         }
@@ -69,6 +93,13 @@ fn operations(message: Token, receipt: Token) -> Vec<StorageCommand> {
         body: body.map(|body| (BodyEncoding::Text, Bytes::from_static(body))),
     };
     vec![
+        StorageCommand::Send {
+            queue: queue(),
+            body: Bytes::from_static(b"more"),
+            encoding: BodyEncoding::Text,
+            time_to_live_seconds: None,
+            visibility_timeout: seconds(0),
+        },
         receive(1),
         receive(3),
         receive(32),
@@ -94,7 +125,37 @@ fn operations(message: Token, receipt: Token) -> Vec<StorageCommand> {
             queue: queue(),
             metadata: Metadata::default(),
         },
+        StorageCommand::SetQueuePolicies {
+            queue: queue(),
+            policies: AccessPolicies::default(),
+        },
+        StorageCommand::CreateQueue {
+            queue: EntityName {
+                name: "new".into(),
+                ..queue()
+            },
+            metadata: Metadata::default(),
+        },
+        StorageCommand::ListQueues {
+            service: queue().service,
+            account: queue().account,
+            prefix: "".into(),
+            from: "".into(),
+            limit: 10,
+            metadata_size_bytes_max: Some(100),
+        },
     ]
+}
+
+variants!(COMMANDS, name_of, StorageCommand:
+    CreateQueue DeleteQueue ReadQueue SetQueueMetadata ListQueues Send Receive Peek Update Delete Clear SetQueuePolicies);
+
+#[test]
+fn every_command_is_among_the_operations() {
+    let (_, message, receipt) = with(Found::Fresh);
+    let operations = operations(message, receipt);
+    let names: BTreeSet<_> = operations.iter().map(name_of).collect();
+    assert_eq!(names, COMMANDS.iter().copied().collect());
 }
 
 #[test]

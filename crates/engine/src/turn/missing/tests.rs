@@ -16,6 +16,20 @@ use crate::table::tests::page_map::{PageMap, records_at};
 use crate::turn::{DUE_BUDGET, Decision, Journal, Ticked};
 use crate::vocabulary::{BodyLocation, BodyRead, Timestamp};
 
+/// Lists all variants of an enum, and names that of a value. A new one does not compile before it is in the list.
+macro_rules! variants {
+    ($all:ident, $name_of:ident, $of:ident: $($variant:ident)*) => {
+        const $all: &[&str] = &[$(stringify!($variant)),*];
+
+        fn $name_of(value: &$of) -> &'static str {
+            match value {
+                $($of::$variant { .. } => stringify!($variant),)*
+            }
+        }
+    };
+}
+pub(crate) use variants;
+
 /// More tries than any command of the tests takes.
 const TRIES_MAX: usize = 100;
 
