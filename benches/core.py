@@ -7,39 +7,23 @@ turn, so that other load of the machine affects both. `--paired` compares two bu
 import argparse
 import json
 import signal
-import statistics
 import sys
 import tempfile
-import time
 from pathlib import Path
 
+import core_page as page
 import core_report as report
-from core_load import BusLoad, QueueLoad
+from core_load import LOADS, OPERATIONS, SMALL, in_turn
+from core_paired import compare_builds
 from core_report import MB, Row, number
-from core_server import Kew, total
-from servers import add_program_options, finish_programs, median, spread
-from stalls import Stalls
+from core_rows import disk_row, kills, memory_rows, ready_row, turn_rows
+from core_server import Servers, say
+from core_variants import VARIANTS, variant_rows
+from servers import add_program_options, finish_programs, median
 
-LOADS = {"queue": QueueLoad, "bus": BusLoad}
-SMALL = 1_000
-OPERATIONS = ["put", "cycle"]
-DISK_SECONDS_MAX = 60
 # The long put/delete run: larger bodies, because so many of 64 bytes would not fill the four segments that are allowed.
 CHURN_SIZE = 4096
 CHURN_CYCLES_MAX = 500_000
-# What the partition's thread does at once, by the wall clock and by its processor time: metric, row, and target in ms.
-LONGEST = [
-    ("turn", "longest turn", report.TURN_MS_MAX),
-    ("turn_cpu", "most processor time of a turn", report.TURN_MS_MAX),
-    ("snapshot_step", "longest step of a snapshot by the wall clock", report.SNAPSHOT_STEP_MS_MAX),
-    ("snapshot_step_cpu", "most processor time of a step of a snapshot", report.SNAPSHOT_STEP_MS_MAX),
-]
-# Rows for later steps of the plan, in Service Bus only: how the queue is created and filled.
-VARIANTS = {
-    "sessions": (["--sessions"], ["--sessions", "100000"]),
-    "schedules": ([], ["--days-ahead", "365"]),
-    "ids": (["--detect-duplicates", "--duplicate-window", "1d"], []),
-}
 
 
 def parse_options(arguments):
@@ -71,53 +55,6 @@ def parse_options(arguments):
     return options
 
 
-def say(text):
-    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
-
-
-class Servers:
-    """Starts servers in directories of their own, and stops them at the end, however it comes."""
-
-    def __init__(self, options, data):
-        self.options, self.data, self.started = options, data, []
-        # They take a hundredth of each core, which two builds would notice.
-        self.stalls = None if options.paired else Stalls(data)
-
-    def start(self, name, protocol, options=None):
-        kew = Kew(options or self.options, self.data / name, protocol)
-        # Stopped at the end also if it does not become ready.
-        self.started.append(kew)
-        kew.start()
-        return kew
-
-    def stop(self):
-        for kew in self.started:
-            kew.stop()
-
-    def close(self):
-        self.stop()
-        if self.stalls:
-            self.stalls.stop()
-
-
-def in_turn(options, sides, small, concurrency):
-    """Measures puts and cycles of both sides in each round, in turn; returns lists by operation and side.
-
-    The loads in `small` have 1,000 messages before each measurement.
-    """
-    results = {}
-    for round_number in range(options.rounds):
-        for at, operation in enumerate(OPERATIONS):
-            for load in small:
-                load.reset(SMALL)
-            order = list(enumerate(sides))
-            for side, load in order if (round_number + at) % 2 == 0 else reversed(order):
-                figures = getattr(load, operation)(options.seconds, concurrency)
-                results.setdefault((operation, side), []).append(figures)
-        say(f"round {round_number + 1} of {options.rounds} done")
-    return results
-
-
 def compare_backlogs(options, small, large):
     """Rates and tails behind many messages, beside those behind few."""
     results = in_turn(options, [large, small], [small], options.concurrency or 4)
@@ -142,81 +79,6 @@ def compare_backlogs(options, small, large):
         cost = median(a.cpu_us / max(b.cpu_us, 0.1) for a, b in pairs)
         rows.append(Row(f"server CPU of a {operation}, times that at {SMALL:,} messages", f"{cost:.2f}"))
     return rows
-
-
-def memory_rows(kew, messages, factor=1):
-    """Memory while idle, and the most so far."""
-    kew.wait_until_idle()
-    resident, anonymous, peak = kew.memory()
-    bound = report.target_of(report.MEMORY_MB_MAX, messages)
-    bound = bound and bound * factor
-    figure = f"{number(resident / MB)} MB (anonymous {number(anonymous / MB)})"
-    return [
-        Row.at_most("memory, idle", resident / MB, bound, "MB", figure),
-        Row.at_most("memory, peak", peak / MB, bound, "MB"),
-    ]
-
-
-def turn_rows(kew, stalls, during):
-    """The longest turns and steps of snapshots since the process started, and stalls of the machine meanwhile."""
-    # One page: turns go on between two.
-    page = kew.metrics()
-    rows = [longest_row(page, *longest, during) for longest in LONGEST]
-    return [*rows, stall_row(stalls.since(kew.began), during)]
-
-
-def longest_row(page, name, what, bound_ms, during):
-    what = f"{what}, {during}"
-    longest = total(page, f"kew_partition_{name}_max_seconds")
-    if longest is None:
-        # An older build has no such metric.
-        return Row(what, "not reported")
-    count = total(page, f"kew_partition_{name}_seconds_count")
-    if count == 0:
-        return Row(what, "none")
-    short = total(page, f"kew_partition_{name}_seconds_bucket", le=f"{bound_ms / 1000:g}")
-    figure = f"{number(longest * 1000)} ms; {count - short:,.0f} of {count:,.0f} above {bound_ms} ms"
-    return Row.at_most(what, longest * 1000, bound_ms, "ms", figure)
-
-
-def stall_row(stalls, during):
-    what = f"longest stall of the machine, {during}"
-    if stalls is None:
-        return Row(what, "not seen: it takes the right to SCHED_FIFO")
-    long = sum(took * 1000 > report.TURN_MS_MAX for took in stalls)
-    return Row(what, f"{number(max(stalls, default=0) * 1000)} ms; {long} above {report.TURN_MS_MAX} ms")
-
-
-def disk_row(kew, load, after):
-    """The data directory, as soon as it is small enough, or after a minute."""
-    began = time.monotonic()
-    live = load.live_bytes()
-    bound = report.disk_bytes_max(live)
-    while (found := kew.disk_bytes()) > bound and time.monotonic() - began < DISK_SECONDS_MAX:
-        time.sleep(1)
-    waited = time.monotonic() - began
-    figure = f"{number(found / MB)} MB after {waited:.0f} s; {number(live / MB)} MB live"
-    return Row.at_most(f"disk after {after}", found / MB, bound / MB, "MB", figure)
-
-
-def ready_row(what, times, bound):
-    times_ms = [1000 * it for it in times]
-    figure = f"{number(statistics.median(times_ms))} ms (longest {number(max(times_ms))})"
-    return Row.at_most(what, max(times_ms), bound, "ms", figure)
-
-
-def kills(options, kew, load, is_cold=False):
-    """Kills the server under puts; returns the times until it is ready again, with every acknowledged message."""
-    times = []
-    for number_of_kill in range(options.kills):
-        # Moments that lie differently between two snapshots.
-        extra = load.kill(1.0 + 0.4 * number_of_kill)
-        if is_cold:
-            kew.drop_caches()
-        kew.start()
-        load.check(extra)
-        times.append(kew.ready_seconds)
-    return times
 
 
 def empty_rows(options, servers, protocol, load_of):
@@ -310,63 +172,6 @@ def churn_rows(options, servers, protocol):
     return rows
 
 
-def variant_rows(options, servers, name):
-    """A backlog of Service Bus that needs more memory for each message."""
-    create, fill = VARIANTS[name]
-    kew = servers.start(f"bus-{name}", "bus")
-    load = BusLoad(options, kew, create, fill)
-    say(f"bus: filling with {options.messages:,} messages, {name}")
-    filled = load.fill(options.messages)
-    rows = [Row("puts a second of the fill", number(filled.rate))]
-    if name == "ids":
-        send_again(load)
-    rows += memory_rows(kew, options.messages, factor=2)
-    rows += turn_rows(kew, servers.stalls, "fill")
-    bound = report.target_of(report.READY_MS_MAX, options.messages)
-    rows.append(ready_row("ready after SIGKILL under puts", kills(options, kew, load), bound))
-    kew.stop()
-    for row in rows:
-        row.what = f"{name}: {row.what}"
-    return rows
-
-
-def send_again(load):
-    """The first messages, again: they are accepted, and dropped as duplicates."""
-    after, load.next = load.next, 0
-    more = ["--first", 0, "--count", SMALL, "--batch", 100]
-    load.run(load.command("fill", more), load.limit(0))
-    load.next = after
-    load.check()
-
-
-def compare_builds(options, servers):
-    """Pairs of this build and another: rate and CPU at a small backlog."""
-    other = argparse.Namespace(**{**vars(options), "kew": options.paired})
-    results = {}
-    for protocol in options.protocol or LOADS:
-        load_of = LOADS[protocol]
-        concurrency = options.concurrency or load_of.CONCURRENCY
-        sides = []
-        for name, build in [("this", options), ("other", other)]:
-            kew = servers.start(f"{protocol}-{name}", protocol, build)
-            sides.append(load_of(build, kew))
-            sides[-1].fill(SMALL)
-        found = in_turn(options, sides, sides, concurrency)
-        for operation in OPERATIONS:
-            results[f"{protocol}, {operation}"] = found[operation, 0], found[operation, 1]
-        servers.stop()
-    for name, (ours, theirs) in results.items():
-        print(f"\n{name}: this build / {options.paired}")
-        for what, pick in [("rate", lambda run: run.rate), ("server CPU", lambda run: run.cpu_us)]:
-            values = [median(map(pick, side)) for side in [ours, theirs]]
-            # A short run may take less than a tick of the processor's clock.
-            ratios = [pick(a) / max(pick(b), 0.1) for a, b in zip(ours, theirs)]
-            print(f"  {what:10} {values[0]:10.1f} / {values[1]:10.1f}   ratio {spread(ratios)}")
-    return {
-        name: [[vars(run) for run in side] for side in sides] for name, sides in results.items()
-    }
-
-
 def measure_all(options, servers):
     results = {}
     for protocol in options.protocol or LOADS:
@@ -398,7 +203,7 @@ def main(arguments):
     if options.json:
         options.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     if options.write:
-        report.write(options, " ".join(["benches/run core", *arguments]), results)
+        page.write(options, " ".join(["benches/run core", *arguments]), results)
     missed = sum(row.is_met is False for rows in results.values() for row in rows)
     if missed:
         print(f"{missed} figures miss their targets", file=sys.stderr)

@@ -9,11 +9,15 @@ import subprocess
 import time
 
 from compare_bus import bus_address
+from core_server import say
 
 # Most loads have messages with this many bytes of body.
 SIZE = 64
 # The plan counts so many bytes beside each body as live: framing, and the event.
 FRAMING = 48
+# A small backlog, beside which a large one and another build are measured.
+SMALL = 1_000
+OPERATIONS = ["put", "cycle"]
 # The length of each program of a long run. The load generator of Service Bus takes at most 100.
 CHURN_SECONDS = 10
 
@@ -267,3 +271,24 @@ class BusLoad(Load):
     def live_bytes(self):
         # The size counts 128 for each message beside its bytes.
         return self.kew.metric("kew_bus_queue_size_bytes") + self.count * (FRAMING - 128)
+
+
+LOADS = {"queue": QueueLoad, "bus": BusLoad}
+
+
+def in_turn(options, sides, small, concurrency):
+    """Measures puts and cycles of both sides in each round, in turn; returns lists by operation and side.
+
+    The loads in `small` have 1,000 messages before each measurement.
+    """
+    results = {}
+    for round_number in range(options.rounds):
+        for at, operation in enumerate(OPERATIONS):
+            for load in small:
+                load.reset(SMALL)
+            order = list(enumerate(sides))
+            for side, load in order if (round_number + at) % 2 == 0 else reversed(order):
+                figures = getattr(load, operation)(options.seconds, concurrency)
+                results.setdefault((operation, side), []).append(figures)
+        say(f"round {round_number + 1} of {options.rounds} done")
+    return results

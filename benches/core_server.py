@@ -1,12 +1,14 @@
-"""One kew that is measured, killed and started again, and what it reports about itself."""
+"""Each kew that is measured, killed and started again, and what it reports about itself."""
 
 import http.client
 import os
 import re
 import signal
+import sys
 import time
 
 from servers import start_kew
+from stalls import Stalls
 
 SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -112,3 +114,32 @@ def total(samples, name, **labels):
     """The sum of the samples with this name and these labels; None if there is none."""
     values = [value for other, has, value in samples if other == name and labels.items() <= has.items()]
     return sum(values) if values else None
+
+
+class Servers:
+    """Starts servers in directories of their own, and stops them at the end, however it comes."""
+
+    def __init__(self, options, data):
+        self.options, self.data, self.started = options, data, []
+        # They take a hundredth of each core, which two builds would notice.
+        self.stalls = None if options.paired else Stalls(data)
+
+    def start(self, name, protocol, options=None):
+        kew = Kew(options or self.options, self.data / name, protocol)
+        # Stopped at the end also if it does not become ready.
+        self.started.append(kew)
+        kew.start()
+        return kew
+
+    def stop(self):
+        for kew in self.started:
+            kew.stop()
+
+    def close(self):
+        self.stop()
+        if self.stalls:
+            self.stalls.stop()
+
+
+def say(text):
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
