@@ -14,7 +14,7 @@ from pathlib import Path
 import core_page as page
 import core_report as report
 from core_load import LOADS, OPERATIONS, SMALL, in_turn
-from core_paired import compare_builds
+from core_paired import compare_builds, pairs_of, print_pairs
 from core_report import MB, Row, number
 from core_rows import disk_row, kills, memory_rows, ready_row, turn_rows
 from core_server import Servers, say
@@ -32,7 +32,7 @@ def parse_options(arguments):
     add = parser.add_argument
     add("--messages", type=int, default=1_000_000, help="of the large backlog (1000000)")
     add("--protocol", choices=LOADS, action="append", help="only this one")
-    add("--rounds", type=int, help="of the comparison with 1,000 messages (5); with --paired, 15")
+    add("--rounds", type=int, default=5, help="of the comparison with 1,000 messages, or of a start with --paired (5)")
     add("--seconds", type=float, default=2.0, help="of each measurement of a round (2)")
     add("--concurrency", type=int, help="operations in progress (4); with --paired, 16 and 100 in Service Bus")
     add("--kills", type=int, default=3, help="restarts to time of each kind (3)")
@@ -40,18 +40,24 @@ def parse_options(arguments):
     add("--no-disk", action="store_true", help="no long put/delete run, no purge and no sparse deletion")
     add("--also", choices=VARIANTS, action="append", default=[], help="another row of Service Bus")
     add("--paired", type=Path, metavar="KEW", help="only compare with this build, at 1,000 messages")
-    add("--write", action="store_true", help="replace the section of docs/performance.md")
+    add("--starts", type=int, default=3, help="of both builds with --paired (3)")
+    add("--write", action="store_true", help="write the block of this size, or of the pairs, in docs/performance.md")
+    add("--commit", help="of the build to measure, for --write (that of this tree)")
+    add("--paired-commit", metavar="COMMIT", help="of the other build, for --write: binaries do not tell it")
     add("--strict", action="store_true", help="fail if a target is missed")
     add("--kew-option", action="append", default=[], help="another option of serve")
     options = parser.parse_args(arguments)
+    options.is_another_build = options.kew is not None
     finish_programs(options)
-    options.rounds = options.rounds or (15 if options.paired else 5)
     if options.messages < SMALL:
         parser.error(f"--messages must be at least {SMALL}")
-    if options.rounds < 2 or options.kills < 1:
-        parser.error("--rounds must be at least 2, and --kills at least 1")
-    if options.write and (options.paired or options.protocol):
-        parser.error("--write needs both protocols, and no --paired")
+    if options.rounds < 2 or options.kills < 1 or options.starts < 1:
+        parser.error("--rounds must be at least 2, and --kills and --starts at least 1")
+    if options.write and options.protocol:
+        parser.error("--write needs both protocols: leave out --protocol")
+    if options.write:
+        # Before a run of hours, not after it.
+        page.check()
     return options
 
 
@@ -184,6 +190,28 @@ def measure_all(options, servers):
     return results
 
 
+def run_paired(options, arguments, servers):
+    """Measures this build beside another one; returns what --json writes, missed targets, and the block to write."""
+    results = compare_builds(options, servers)
+    pairs = list(pairs_of(results))
+    print_pairs(options, pairs)
+    found = {
+        f"{protocol}, {operation}": [[vars(run) for run in side] for side in sides]
+        for (protocol, operation), sides in results.items()
+    }
+    return found, 0, page.pairs(options, arguments, pairs)
+
+
+def run_backlogs(options, arguments, servers):
+    """Measures this build with many messages; returns the same."""
+    results = measure_all(options, servers)
+    missed = sum(row.is_met is False for rows in results.values() for row in rows)
+    if missed:
+        print(f"{missed} figures miss their targets", file=sys.stderr)
+    found = {protocol: [vars(row) for row in rows] for protocol, rows in results.items()}
+    return found, missed, page.backlog(options, arguments, results)
+
+
 def main(arguments):
     # An end by a signal stops the servers and removes their data, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -192,19 +220,12 @@ def main(arguments):
     with tempfile.TemporaryDirectory(prefix="bench-", dir=options.target) as place:
         servers = Servers(options, Path(place))
         try:
-            if options.paired:
-                found = compare_builds(options, servers)
-                results = {}
-            else:
-                results = measure_all(options, servers)
-                found = {it: [vars(row) for row in rows] for it, rows in results.items()}
+            run = run_paired if options.paired else run_backlogs
+            found, missed, block = run(options, arguments, servers)
         finally:
             servers.close()
     if options.json:
         options.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     if options.write:
-        page.write(options, " ".join(["benches/run core", *arguments]), results)
-    missed = sum(row.is_met is False for rows in results.values() for row in rows)
-    if missed:
-        print(f"{missed} figures miss their targets", file=sys.stderr)
+        page.write(*block)
     return 1 if missed and options.strict else 0

@@ -1,34 +1,69 @@
 """This build beside another one, at a small backlog: rate and server CPU."""
 
 import argparse
+import statistics
 
 from core_load import LOADS, OPERATIONS, SMALL, in_turn
+from core_report import NAMES, number
+from core_server import say
 from servers import median, spread
 
 
+class Pair:
+    """One figure of both builds, of each round."""
+
+    def __init__(self, what, unit, ours, theirs):
+        self.what, self.unit, self.ours, self.theirs = what, unit, ours, theirs
+        # A short run may take less than a tick of the processor's clock.
+        self.ratios = [a / max(b, 0.1) for a, b in zip(ours, theirs)]
+
+    def values(self):
+        return f"{number(median(self.ours))} / {number(median(self.theirs))}{self.unit}"
+
+    def ratio(self):
+        low, middle, high = statistics.quantiles(self.ratios, n=4, method="inclusive")
+        return f"{middle:.2f} ({low:.2f} to {high:.2f})"
+
+
 def compare_builds(options, servers):
-    """Pairs of this build and another: rate and CPU at a small backlog."""
-    other = argparse.Namespace(**{**vars(options), "kew": options.paired})
+    """Runs of this build and another at a small backlog: two lists of figures, by protocol and operation."""
     results = {}
     for protocol in options.protocol or LOADS:
-        load_of = LOADS[protocol]
-        concurrency = options.concurrency or load_of.CONCURRENCY
-        sides = []
-        for name, build in [("this", options), ("other", other)]:
-            kew = servers.start(f"{protocol}-{name}", protocol, build)
-            sides.append(load_of(build, kew))
-            sides[-1].fill(SMALL)
-        found = in_turn(options, sides, sides, concurrency)
-        for operation in OPERATIONS:
-            results[f"{protocol}, {operation}"] = found[operation, 0], found[operation, 1]
-        servers.stop()
-    for name, (ours, theirs) in results.items():
-        print(f"\n{name}: this build / {options.paired}")
-        for what, pick in [("rate", lambda run: run.rate), ("server CPU", lambda run: run.cpu_us)]:
-            values = [median(map(pick, side)) for side in [ours, theirs]]
-            # A short run may take less than a tick of the processor's clock.
-            ratios = [pick(a) / max(pick(b), 0.1) for a, b in zip(ours, theirs)]
-            print(f"  {what:10} {values[0]:10.1f} / {values[1]:10.1f}   ratio {spread(ratios)}")
-    return {
-        name: [[vars(run) for run in side] for side in sides] for name, sides in results.items()
-    }
+        for start in range(options.starts):
+            say(f"{protocol}: start {start + 1} of {options.starts}")
+            for operation, runs in one_start(options, servers, protocol, start).items():
+                sides = results.setdefault((protocol, operation), ([], []))
+                for side, more in zip(sides, runs):
+                    side += more
+    return results
+
+
+def one_start(options, servers, protocol, start):
+    """Starts both builds, the other one first every second time, and measures them in turn."""
+    load_of = LOADS[protocol]
+    other = argparse.Namespace(**{**vars(options), "kew": options.paired})
+    builds, loads = [("this", options), ("other", other)], {}
+    for name, build in builds if start % 2 == 0 else reversed(builds):
+        kew = servers.start(f"{protocol}-{name}-{start}", protocol, build)
+        loads[name] = load_of(build, kew)
+        loads[name].fill(SMALL)
+    sides = [loads["this"], loads["other"]]
+    found = in_turn(options, sides, sides, options.concurrency or load_of.CONCURRENCY)
+    servers.stop()
+    return {operation: (found[operation, 0], found[operation, 1]) for operation in OPERATIONS}
+
+
+def pairs_of(results):
+    """The figures that are compared."""
+    for (protocol, operation), (ours, theirs) in results.items():
+        rates = [[run.rate for run in side] for side in [ours, theirs]]
+        costs = [[run.cpu_us for run in side] for side in [ours, theirs]]
+        yield Pair(f"{NAMES[protocol]}, {operation}s a second", "", *rates)
+        yield Pair(f"{NAMES[protocol]}, server CPU of a {operation}", " µs", *costs)
+
+
+def print_pairs(options, pairs):
+    print(f"\nthis build / {options.paired}")
+    wide = max(len(pair.what) for pair in pairs)
+    for pair in pairs:
+        print(f"  {pair.what:{wide}}  {pair.values():>20}   ratio {spread(pair.ratios)}", flush=True)
