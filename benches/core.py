@@ -11,14 +11,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+import core_ids
 import core_page as page
 import core_report as report
 from core_load import LOADS, OPERATIONS, SMALL, in_turn
 from core_paired import compare_builds, pairs_of, print_pairs
 from core_report import MB, Row, number
-from core_rows import disk_row, kills, memory_rows, ready_row, turn_rows
+from core_rows import disk_row, memory_rows, ready_row, restart_rows, turn_rows
 from core_server import Servers, say
-from core_variants import VARIANTS, variant_rows
+from core_variants import ALSO, also_rows
 from servers import add_program_options, finish_programs, median
 
 # The long put/delete run: larger bodies, because so many of 64 bytes would not fill the four segments that are allowed.
@@ -38,7 +39,9 @@ def parse_options(arguments):
     add("--kills", type=int, default=3, help="restarts to time of each kind (3)")
     add("--keep-every", type=int, default=5_000, help="of the sparse deletion (5000)")
     add("--no-disk", action="store_true", help="no long put/delete run, no purge and no sparse deletion")
-    add("--also", choices=VARIANTS, action="append", default=[], help="another row of Service Bus")
+    add("--also", choices=ALSO, action="append", default=[], help="more rows of Service Bus")
+    add("--all-rows", action="store_true", help="all rows that --also can add")
+    add("--ids", type=int, default=core_ids.COUNT, help="of day-of-ids (86400000, a thousand a second)")
     add("--paired", type=Path, metavar="KEW", help="only compare with this build, at 1,000 messages")
     add("--starts", type=int, default=3, help="of both builds with --paired (3)")
     add("--write", action="store_true", help="write the block of this size, or of the pairs, in docs/performance.md")
@@ -49,10 +52,15 @@ def parse_options(arguments):
     options = parser.parse_args(arguments)
     options.is_another_build = options.kew is not None
     finish_programs(options)
+    options.also = ALSO if options.all_rows else list(dict.fromkeys(options.also))
     if options.messages < SMALL:
         parser.error(f"--messages must be at least {SMALL}")
     if options.rounds < 2 or options.kills < 1 or options.starts < 1:
         parser.error("--rounds must be at least 2, and --kills and --starts at least 1")
+    if core_ids.NAME in options.also and not options.paired and (problem := core_ids.missing_program(options)):
+        parser.error(problem)
+    if options.ids < 1:
+        parser.error("--ids must be at least 1")
     if options.write and options.protocol:
         parser.error("--write needs both protocols: leave out --protocol")
     if options.write:
@@ -134,14 +142,12 @@ def measure_protocol(options, servers, protocol):
     small_kew.stop()
     rows += turn_rows(kew, servers.stalls, "fill, puts and cycles")
     say(f"{protocol}: killing the server {2 * options.kills} times under load")
-    bound = report.target_of(report.READY_MS_MAX, count)
-    rows.append(ready_row("ready after SIGKILL under puts", kills(options, kew, load), bound))
-    rows.append(ready_row("the same with a cold page cache", kills(options, kew, load, is_cold=True), None))
+    rows += restart_rows(options, kew, load, count)
     if not options.no_disk:
         load.purge()
         rows.append(disk_row(kew, load, "a purge"))
         rows += turn_rows(kew, servers.stalls, "restart and purge")
-    kew.stop()
+    kew.end()
     if not options.no_disk:
         rows += sparse_rows(options, servers, protocol)
         rows += churn_rows(options, servers, protocol)
@@ -157,7 +163,7 @@ def sparse_rows(options, servers, protocol):
     load.drain(options.keep_every)
     rows = [disk_row(kew, load, f"deleting all but every {options.keep_every:,}th")]
     rows += turn_rows(kew, servers.stalls, "fill and deletion")
-    kew.stop()
+    kew.end()
     return rows
 
 
@@ -174,7 +180,7 @@ def churn_rows(options, servers, protocol):
     written = kew.metric("kew_log_appended_bytes_total") - before
     row.figure += f"; {done:,} cycles took {number(written / MB)} MB of log"
     rows = [row, *turn_rows(kew, servers.stalls, "long put/delete run")]
-    kew.stop()
+    kew.end()
     return rows
 
 
@@ -184,7 +190,7 @@ def measure_all(options, servers):
         results[protocol] = measure_protocol(options, servers, protocol)
         if protocol == "bus":
             for name in options.also:
-                results[protocol] += variant_rows(options, servers, name)
+                results[protocol] += also_rows(options, servers, name)
         title = f"{report.NAMES[protocol]}, {options.messages:,} messages of 64 bytes"
         report.print_rows(title, results[protocol])
     return results

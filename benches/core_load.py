@@ -192,8 +192,10 @@ class BusLoad(Load):
         self.fill_options = list(fill)
         # The numbers of the oldest message, and of the next one to send.
         self.oldest = self.next = 0
-        # Above what any backlog here takes; the default of 1 GiB is full with 4.5 million messages.
-        self.admin("create", "bench", "--max-size", "1048576MiB", *create)
+        # Without options of `create`, the queue is there.
+        if create is not None:
+            # Above what any backlog here takes; the default of 1 GiB is full with 4.5 million messages.
+            self.admin("create", "bench", "--max-size", "1048576MiB", *create)
 
     def admin(self, *arguments, limit=60):
         text = self.kew.server.facts["KEW_BUS_CONNECTION_STRING"].strip("'\"")

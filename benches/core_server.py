@@ -3,6 +3,7 @@
 import http.client
 import os
 import re
+import shutil
 import signal
 import sys
 import time
@@ -38,6 +39,15 @@ class Kew:
     def stop(self):
         if self.server:
             self.server.stop()
+
+    def end(self):
+        """Stops it for good, and removes its data: a hundred million messages take 28 GB."""
+        self.stop()
+        shutil.rmtree(self.place)
+
+    @property
+    def data_dir(self):
+        return self.place / "kew"
 
     @property
     def pid(self):
@@ -88,7 +98,7 @@ class Kew:
 
     def files(self):
         """The files of the data directory. Some may go away meanwhile."""
-        for folder, _, names in os.walk(self.place / "kew"):
+        for folder, _, names in os.walk(self.data_dir):
             yield from (os.path.join(folder, name) for name in names)
 
     def disk_bytes(self):
@@ -124,10 +134,14 @@ class Servers:
         # They take a hundredth of each core, which two builds would notice.
         self.stalls = None if options.paired else Stalls(data)
 
-    def start(self, name, protocol, options=None):
+    def add(self, name, protocol, options=None):
+        """One that is not started yet, and is stopped at the end also if it does not become ready."""
         kew = Kew(options or self.options, self.data / name, protocol)
-        # Stopped at the end also if it does not become ready.
         self.started.append(kew)
+        return kew
+
+    def start(self, name, protocol, options=None):
+        kew = self.add(name, protocol, options)
         kew.start()
         return kew
 

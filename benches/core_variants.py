@@ -1,17 +1,27 @@
 """Backlogs of Service Bus that need more for each message."""
 
-import core_report as report
+import core_ids
+from core_ids import day_of_ids_rows
 from core_load import SMALL, BusLoad
 from core_report import Row, number
-from core_rows import kills, memory_rows, ready_row, turn_rows
+from core_rows import memory_rows, restart_rows, turn_rows
 from core_server import say
 
-# Rows for later steps of the plan, in Service Bus only: how the queue is created and filled.
+# How the queue is created and filled.
 VARIANTS = {
     "sessions": (["--sessions"], ["--sessions", "100000"]),
     "schedules": ([], ["--days-ahead", "365"]),
     "ids": (["--detect-duplicates", "--duplicate-window", "1d"], []),
 }
+ALSO = [*VARIANTS, core_ids.NAME]
+
+
+def also_rows(options, servers, name):
+    """The rows that an `--also` adds, each with its name."""
+    rows = day_of_ids_rows(options, servers) if name == core_ids.NAME else variant_rows(options, servers, name)
+    for row in rows:
+        row.what = f"{name}: {row.what}"
+    return rows
 
 
 def variant_rows(options, servers, name):
@@ -26,11 +36,8 @@ def variant_rows(options, servers, name):
         send_again(load)
     rows += memory_rows(kew, options.messages, factor=2)
     rows += turn_rows(kew, servers.stalls, "fill")
-    bound = report.target_of(report.READY_MS_MAX, options.messages)
-    rows.append(ready_row("ready after SIGKILL under puts", kills(options, kew, load), bound))
-    kew.stop()
-    for row in rows:
-        row.what = f"{name}: {row.what}"
+    rows += restart_rows(options, kew, load, options.messages)
+    kew.end()
     return rows
 
 
