@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 import core_ids
+import core_offline as offline
 import core_page as page
 import core_report as report
 from core_load import LOADS, OPERATIONS, SMALL, in_turn
@@ -40,6 +41,7 @@ def parse_options(arguments):
     add("--keep-every", type=int, default=5_000, help="of the sparse deletion (5000)")
     add("--no-disk", action="store_true", help="no long put/delete run, no purge and no sparse deletion")
     add("--also", choices=ALSO, action="append", default=[], help="more rows of Service Bus")
+    add("--offline", action="store_true", help="fill Queue Storage without a server: 100,000,000 puts take hours")
     add("--all-rows", action="store_true", help="all rows that --also can add")
     add("--ids", type=int, default=core_ids.COUNT, help="of day-of-ids (86400000, a thousand a second)")
     add("--paired", type=Path, metavar="KEW", help="only compare with this build, at 1,000 messages")
@@ -53,20 +55,27 @@ def parse_options(arguments):
     options.is_another_build = options.kew is not None
     finish_programs(options)
     options.also = ALSO if options.all_rows else list(dict.fromkeys(options.also))
-    if options.messages < SMALL:
-        parser.error(f"--messages must be at least {SMALL}")
-    if options.rounds < 2 or options.kills < 1 or options.starts < 1:
-        parser.error("--rounds must be at least 2, and --kills and --starts at least 1")
-    if core_ids.NAME in options.also and not options.paired and (problem := core_ids.missing_program(options)):
+    if problem := problem_of(options):
         parser.error(problem)
-    if options.ids < 1:
-        parser.error("--ids must be at least 1")
-    if options.write and options.protocol:
-        parser.error("--write needs both protocols: leave out --protocol")
     if options.write:
         # Before a run of hours, not after it.
         page.check()
     return options
+
+
+def problem_of(options):
+    """What is wrong with the options; None if nothing is."""
+    if options.messages < SMALL:
+        return f"--messages must be at least {SMALL}"
+    if options.ids < core_ids.COUNT_MIN:
+        return f"--ids must be at least {core_ids.COUNT_MIN}"
+    if options.rounds < 2 or options.kills < 1 or options.starts < 1:
+        return "--rounds must be at least 2, and --kills and --starts at least 1"
+    if options.write and options.protocol:
+        return "--write needs both protocols: leave out --protocol"
+    if not options.paired and (options.offline or core_ids.NAME in options.also):
+        return offline.missing_program(options)
+    return None
 
 
 def compare_backlogs(options, small, large):
@@ -120,17 +129,35 @@ def empty_rows(options, servers, protocol, load_of):
     ]
 
 
+def filled_load(options, servers, name, protocol):
+    """The load on a server with all messages, rows about the fill, and what the server has done: *fill* or *start*."""
+    load_of, count = LOADS[protocol], options.messages
+    if protocol == "queue" and options.offline:
+        kew = servers.add(name, protocol)
+        row = offline.write(options, kew, "messages", count)
+        kew.start()
+        load = load_of(options, kew)
+        load.count = count
+        load.check()
+        return load, [row], "start"
+    load = load_of(options, servers.start(name, protocol))
+    filled = load.fill(count)
+    rows = [
+        Row("puts a second of the fill", number(filled.rate)),
+        Row("put p99.9 of the fill", f"{number(filled.p999_ms)} ms"),
+        Row("longest put of the fill", f"{number(filled.longest_ms)} ms"),
+    ]
+    return load, rows, "fill"
+
+
 def measure_protocol(options, servers, protocol):
     """All rows of one protocol."""
     load_of, count = LOADS[protocol], options.messages
     rows = empty_rows(options, servers, protocol, load_of)
-    kew = servers.start(f"{protocol}-large", protocol)
-    load = load_of(options, kew)
     say(f"{protocol}: filling with {count:,} messages")
-    filled = load.fill(count)
-    rows.append(Row("puts a second of the fill", number(filled.rate)))
-    rows.append(Row("put p99.9 of the fill", f"{number(filled.p999_ms)} ms"))
-    rows.append(Row("longest put of the fill", f"{number(filled.longest_ms)} ms"))
+    load, filled, began_with = filled_load(options, servers, f"{protocol}-large", protocol)
+    kew = load.kew
+    rows += filled
     rows += memory_rows(kew, count)
     # The plan has no target here: beside live data lies what is kept to drain a full disk.
     disk = f"{number(kew.disk_bytes() / MB)} MB; {number(load.live_bytes() / MB)} MB live"
@@ -140,7 +167,7 @@ def measure_protocol(options, servers, protocol):
     small.fill(SMALL)
     rows += compare_backlogs(options, small, load)
     small_kew.stop()
-    rows += turn_rows(kew, servers.stalls, "fill, puts and cycles")
+    rows += turn_rows(kew, servers.stalls, f"{began_with}, puts and cycles")
     say(f"{protocol}: killing the server {2 * options.kills} times under load")
     rows += restart_rows(options, kew, load, count)
     if not options.no_disk:
@@ -156,13 +183,12 @@ def measure_protocol(options, servers, protocol):
 
 def sparse_rows(options, servers, protocol):
     """Disk after all but a few messages were deleted, one after the other."""
-    kew = servers.start(f"{protocol}-sparse", protocol)
-    load = LOADS[protocol](options, kew)
     say(f"{protocol}: deleting all but every {options.keep_every:,}th of {options.messages:,} messages")
-    load.fill(options.messages)
+    load, _, began_with = filled_load(options, servers, f"{protocol}-sparse", protocol)
+    kew = load.kew
     load.drain(options.keep_every)
     rows = [disk_row(kew, load, f"deleting all but every {options.keep_every:,}th")]
-    rows += turn_rows(kew, servers.stalls, "fill and deletion")
+    rows += turn_rows(kew, servers.stalls, f"{began_with} and deletion")
     kew.end()
     return rows
 
