@@ -1,9 +1,10 @@
 //! Scrub: reads what is durable a file at a time, in pieces, to find damage before anybody needs the data.
 //!
-//! Files of a pass are the snapshots that are kept, both copies of each page that they name, and the segments that nothing
-//! is appended to any more. The log only names the next file: it is read on another thread, which waits between two pieces.
-//! A segment that is retired meanwhile is read to its end, because its file is not used again before that. A damaged header
-//! of a segment is written again. Nothing else is changed.
+//! Files of a pass are the snapshots that are kept, both copies of each page that they name, and the segments: of the one
+//! that is appended to, what was durable when the pass came to it. The log only names the next file: it is read on another
+//! thread, which waits between two pieces. A segment that is retired meanwhile is read to its end, because its file is not
+//! used again before that. A damaged header of a segment that nothing is appended to any more is written again. Nothing
+//! else is changed.
 //!
 //! Data may come faster than a pass can read it. So it reads the segments that there were when it began, the snapshots
 //! that were kept then, and each page once, in the order of their places, in which they were written. If a snapshot is removed meanwhile, its pages are gone or named by
@@ -104,6 +105,9 @@ pub struct Scrub {
     is_skipped: bool,
     /// Whether anything in the segment says that some of the log was durable. A repair leaves nothing that does.
     is_proven: bool,
+    /// Whether the segment is appended to. Then nothing else may be written and synced: a sync tells of a failed write once,
+    /// and the commit has to learn of it.
+    is_active: bool,
     /// Everything before this position was durable.
     durable: LogPosition,
 }
@@ -154,6 +158,20 @@ impl Scrub {
         }
     }
 
+    /// The segment that is appended to. Everything before `limit` is durable.
+    pub(crate) fn of_active(
+        storage: Arc<dyn Storage>,
+        segment: Arc<Segment>,
+        limit: LogPosition,
+        cursor: ScrubCursor,
+    ) -> Self {
+        Self {
+            is_proven: true,
+            is_active: true,
+            ..Self::of_segment(storage, segment, limit, Some(limit), cursor)
+        }
+    }
+
     pub(crate) fn of_snapshot(
         storage: Arc<dyn Storage>,
         position: LogPosition,
@@ -177,6 +195,7 @@ impl Scrub {
             places: Places::default(),
             is_skipped: false,
             is_proven: false,
+            is_active: false,
             durable: LogPosition::new(0),
         }
     }
@@ -248,15 +267,7 @@ impl Scrub {
             }
             Err(failure) => failure.to_string(),
         };
-        // All of it is in memory, and nothing else writes to a segment that is durable and complete.
-        let (is_repaired, what) = match rewrite_header(segment) {
-            Ok(None) => (true, what),
-            Ok(Some(_)) => (false, what),
-            Err(failure) => (
-                false,
-                format!("{what}; to write it again failed: {failure}"),
-            ),
-        };
+        let (is_repaired, what) = self.repair_header(segment, what);
         self.damage.push(ScrubDamage {
             file: segment.name.clone(),
             offset: 0,
@@ -266,6 +277,23 @@ impl Scrub {
             is_repaired,
         });
         Some(segment.first())
+    }
+
+    /// Writes a damaged header again, if it can. Returns whether it is whole now, and what is to be said.
+    fn repair_header(&self, segment: &Segment, what: String) -> (bool, String) {
+        if self.is_active {
+            let until = "it is written again once nothing is appended to the segment any more";
+            return (false, format!("{what}; {until}"));
+        }
+        // All of it is in memory, and nothing else writes to a segment that is durable and complete.
+        match rewrite_header(segment) {
+            Ok(None) => (true, what),
+            Ok(Some(_)) => (false, what),
+            Err(failure) => {
+                let what = format!("{what}; to write it again failed: {failure}");
+                (false, what)
+            }
+        }
     }
 
     /// Reads some records. Returns where the next ones begin; `None` if there are none.

@@ -150,6 +150,26 @@ fn a_damaged_message_is_listed_and_all_others_are_served() {
     assert!(count > 5);
 }
 
+/// A small server writes to one segment for weeks.
+#[test]
+fn damage_in_the_segment_that_is_written_to_is_found_too() {
+    let (mut driver, count) = filled();
+    let last = count - 1;
+    let spans = driver.partition.log().files().unwrap().segments().last();
+    let active = format!("segment-{:020}", spans.unwrap().number);
+    let places = find(&driver.storage, "segment-", body(last).as_bytes());
+    let (file, at) = &places[0];
+    assert_eq!(*file, active);
+    driver.storage.flip(file, at + 20, 4);
+    let report = scrub(&mut driver);
+    assert_eq!((report.places_count, report.bodies_count), (1, 1));
+    let damaged = &report.bodies[0];
+    assert_eq!((&damaged.file, damaged.offset), (file, *at));
+    // The next start does not need it.
+    let mut driver = driver.reopened();
+    assert_eq!(readable(&mut driver), (0..last).collect::<Vec<_>>());
+}
+
 #[test]
 fn the_messages_of_a_damaged_batch_that_are_whole_are_served() {
     let (mut driver, count) = filled();

@@ -8,11 +8,12 @@ use kew_planted::{Bug, is_planted};
 use super::SegmentLog;
 use crate::format::names::{self, Name};
 use crate::scrub::{Scrub, ScrubCursor, ScrubLimit};
+use crate::segment::Segment;
 use crate::{LogPosition, PagePlace};
 
 impl SegmentLog {
-    /// The next file of a pass: the snapshots that are kept, then the segments that are complete on the disk. `None`
-    /// at the end of the pass.
+    /// The next file of a pass: the snapshots that are kept, then the segments that are complete on the disk, then what is
+    /// durable of the one that is appended to. `None` at the end of the pass.
     pub fn next_scrub(&self, cursor: ScrubCursor) -> Option<Scrub> {
         let cursor = ScrubCursor {
             limit: cursor.limit.or_else(|| Some(self.scrub_limit())),
@@ -28,10 +29,12 @@ impl SegmentLog {
             segments.next();
         }
         let (first, segment) = segments.next()?;
-        let (_, next) = segments.next()?;
         if cursor.limit.is_some_and(|limit| *first >= limit.end) {
             return None;
         }
+        let Some((_, next)) = segments.next() else {
+            return self.scrub_of_active(segment, cursor);
+        };
         let end = segment.end_before(Some(next));
         let limit = end;
         // A log that was rebuilt begins far behind the segments that it has kept.
@@ -43,6 +46,14 @@ impl SegmentLog {
             Scrub::of_segment(storage, segment, limit, taken_over, cursor)
         };
         (end <= self.durable && !is_left).then(scrub)
+    }
+
+    /// What is durable by now of the segment that is appended to.
+    fn scrub_of_active(&self, segment: &Arc<Segment>, cursor: ScrubCursor) -> Option<Scrub> {
+        (segment.first() < self.durable).then(|| {
+            let (storage, segment) = (self.storage.clone(), Arc::clone(segment));
+            Scrub::of_active(storage, segment, self.durable, cursor)
+        })
     }
 
     /// One that was kept when the pass began, or the newest one if such a one was removed before it was read.
