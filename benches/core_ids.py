@@ -35,7 +35,7 @@ def day_of_ids_rows(options, servers):
     rows.append(Row("put p99.9", f"{number(put.p999_ms)} ms"))
     rows += memory_rows(kew, options.ids, factor=2)
     rows += turn_rows(kew, servers.stalls, "start and puts")
-    rows += restart_rows(options, kew, load, options.ids)
+    rows += restart_rows(options, kew, load)
     send_again(load, options.ids)
     kew.end()
     return rows

@@ -72,9 +72,9 @@ def disk_row(kew, load, after):
     return Row.at_most(f"disk after {after}", found / MB, bound / MB, "MB", figure)
 
 
-def restart_rows(options, kew, load, count):
-    """Ready times after kills under puts, with a warm page cache and with a cold one, for so many messages or ids."""
-    bound = report.target_of(report.READY_MS_MAX, count)
+def restart_rows(options, kew, load, messages=None):
+    """Ready times after kills under puts, with a warm page cache and with a cold one. Targets are for so many messages."""
+    bound = messages and report.target_of(report.READY_MS_MAX, messages)
     return [
         ready_row("ready after SIGKILL under puts", kills(options, kew, load), bound),
         ready_row("the same with a cold page cache", kills(options, kew, load, is_cold=True), None),
