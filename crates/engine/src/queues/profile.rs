@@ -21,6 +21,9 @@ pub(crate) trait Profile: Debug + Eq + Sized {
     /// The kind of the parts of a snapshot that have messages.
     const MESSAGES_PART: u8;
 
+    /// Whether an entity counts its messages by their states: then one can be set aside only if its state is known.
+    const COUNTS_STATES: bool;
+
     /// Makes an effect that only this service has part of a backlog. One that does not fit changes nothing.
     fn apply(backlog: &mut Backlog<Self>, own: &Self::Own, live: &mut Live);
 

@@ -2,10 +2,19 @@
 
 use super::{Backlog, Profile, Queue, Queues};
 use crate::catalogue::Catalogue;
-use crate::table::{Live, Slots, numbers_of};
-use crate::vocabulary::{Incarnation, SequenceNumber};
+use crate::table::{Group, Live, Slots, numbers_of};
+use crate::vocabulary::{Incarnation, PageNumber, SequenceNumber};
 
 impl<P: Profile> Backlog<P> {
+    /// Which messages of a group can be set aside, because there is no record of them.
+    pub(crate) fn lost_in(
+        &self,
+        group: Group,
+        page: PageNumber,
+    ) -> Option<(SequenceNumber, Slots)> {
+        self.table().lost_in(group, page, P::COUNTS_STATES)
+    }
+
     /// Sets messages aside. Those that are not there change nothing.
     fn quarantine(&mut self, first: SequenceNumber, messages: Slots, live: &mut Live) {
         let numbers = numbers_of(first, messages);

@@ -31,6 +31,8 @@ impl Profile for Stored {
 
     const MESSAGES_PART: u8 = kind::MESSAGES;
 
+    const COUNTS_STATES: bool = false;
+
     fn apply(backlog: &mut Backlog, own: &OwnEffect, live: &mut Live) {
         match own {
             OwnEffect::RangeEnded { from, until, .. } => backlog.end_range(*from, *until, live),

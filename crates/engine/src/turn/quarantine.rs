@@ -44,10 +44,9 @@ impl State {
 
     fn lost_in(&self, group: Group, page: PageNumber) -> Option<(SequenceNumber, Slots)> {
         if let Some(queue) = self.storage.get(&group.entity) {
-            return queue.backlog.table().lost_in(group, page, false);
+            return queue.backlog.lost_in(group, page);
         }
-        // An entity of Service Bus counts messages by their states.
         let queue = self.bus.get(&group.entity)?;
-        queue.backlog.table().lost_in(group, page, true)
+        queue.backlog.lost_in(group, page)
     }
 }

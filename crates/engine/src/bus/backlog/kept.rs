@@ -69,6 +69,8 @@ impl Profile for Kept {
 
     const MESSAGES_PART: u8 = kind::MESSAGES;
 
+    const COUNTS_STATES: bool = true;
+
     fn apply(backlog: &mut Backlog, own: &OwnEffect, _: &mut Live) {
         match own {
             OwnEffect::SessionReleasing { session, .. } => {
