@@ -87,7 +87,7 @@ impl State {
         table.is_some_and(|table| table.is_quarantined(number))
     }
 
-    /// The messages whose records are on a page. For tests.
+    /// The messages whose records are on a page, also if they are in memory, too. For tests.
     pub fn messages_on(
         &self,
         page: PageNumber,
@@ -99,7 +99,7 @@ impl State {
         stored.chain(bus).flat_map(move |(queue, table)| {
             let of_page = table
                 .runs()
-                .filter(move |run| run.cold_page() == Some(page));
+                .filter(move |run| run.known_page() == Some(page));
             of_page.flat_map(move |run| run.numbers().map(move |number| (queue, number)))
         })
     }

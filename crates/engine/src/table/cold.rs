@@ -171,6 +171,11 @@ impl Run {
         patched
     }
 
+    /// The page of a run that has one, also if its records are in memory.
+    pub(crate) fn known_page(&self) -> Option<PageNumber> {
+        self.paged.page().map(|(page, _)| page)
+    }
+
     /// The page of a cold run.
     pub(crate) fn cold_page(&self) -> Option<PageNumber> {
         let page = self.paged.page().filter(|_| self.is_cold());

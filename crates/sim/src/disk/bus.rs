@@ -9,6 +9,7 @@ use kew_engine::{BodyLocation, Command, EntityName, Outcome, SequenceNumber, Tim
 
 use super::clients::Clients;
 use super::host::Host;
+use super::sessions;
 use super::step::{Step, body};
 use crate::bus::checker::life::Part;
 use crate::bus::{named, queue_name, topics};
@@ -20,8 +21,8 @@ const LOCK_MS: u64 = 5_000;
 pub(super) const REST_MS: u64 = 21_000;
 /// The queue that most steps use.
 const USED: usize = 0;
-/// A queue with a session that has a state, and no messages.
-const WITH_SESSIONS: usize = 1;
+/// A queue with a session that has a state. It has messages in the suite of messages that are set aside alone.
+pub(super) const WITH_SESSIONS: usize = 1;
 /// A queue that is created and deleted repeatedly; resubmitted messages may go there.
 const OTHER: usize = 2;
 
@@ -48,6 +49,8 @@ pub(super) struct Known {
     session: Option<Token>,
     /// Whether the other queue exists.
     has_other: bool,
+    /// Whether messages of sessions were sent.
+    has_session_messages: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -94,6 +97,9 @@ impl Known {
                 self.has_other |= *queue == named(OTHER, Part::Queue);
             }
             (_, BusOutcome::QueueDeleted) => self.has_other = false,
+            (BusCommand::Send { queue, .. }, BusOutcome::Sent(_)) => {
+                self.has_session_messages |= *queue == named(WITH_SESSIONS, Part::Queue);
+            }
             _ => {}
         }
     }
@@ -123,6 +129,21 @@ impl Known {
         let queue = queue(part);
         let place = self.shown.iter().rposition(|known| known.queue == queue)?;
         Some(self.shown.remove(place))
+    }
+
+    /// The session that was accepted last.
+    pub(super) fn session(&self) -> Option<Token> {
+        self.session
+    }
+
+    /// The same, and from now on none is known.
+    pub(super) fn take_session(&mut self) -> Option<Token> {
+        self.session.take()
+    }
+
+    /// The numbers of messages that were shown as deferred.
+    pub(super) fn take_deferred(&mut self) -> Vec<SequenceNumber> {
+        std::mem::take(&mut self.deferred)
     }
 
     /// Whether a client has a lock to use.
@@ -341,6 +362,9 @@ pub(super) fn drain(host: &mut Host) -> Result<(), Violation> {
         for part in received {
             take_all(host, part)?;
         }
+        if host.clients.bus_known().has_session_messages {
+            sessions::take_all(host)?;
+        }
     }
     // The checker reports a message that is missing here.
     ask(host, parts.into_iter().map(peek).collect())?;
@@ -348,7 +372,8 @@ pub(super) fn drain(host: &mut Host) -> Result<(), Violation> {
     host.clients.check_bus_drained()
 }
 
-fn take_all(host: &mut Host, part: &EntityName) -> Result<(), Violation> {
+/// Receives all that can be received of an entity without sessions, and all that is deferred there, and completes it.
+pub(super) fn take_all(host: &mut Host, part: &EntityName) -> Result<(), Violation> {
     ask(host, vec![peek(part.clone()), receive(part.clone(), 1000)])?;
     while let Some(number) = host.clients.bus_known().deferred.pop() {
         let read = DeferredRead {
@@ -359,6 +384,11 @@ fn take_all(host: &mut Host, part: &EntityName) -> Result<(), Violation> {
         };
         ask(host, vec![BusCommand::ReceiveDeferred { read }])?;
     }
+    complete_all(host, part)
+}
+
+/// Completes all messages of an entity whose locks are known.
+pub(super) fn complete_all(host: &mut Host, part: &EntityName) -> Result<(), Violation> {
     let locks = std::mem::take(&mut host.clients.bus_known().locks);
     let of_part = locks.into_iter().filter(|(queue, _)| queue == part);
     let settlements: Vec<_> = of_part

@@ -1,6 +1,6 @@
 //! Clients of a partition, and their knowledge: the history that the checker judges.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use kew_broker::{Rejection, Reply};
@@ -10,6 +10,7 @@ use kew_engine::{Command, Outcome, Timestamp, Token};
 use super::answers::{Buried, Contents, Damaged, Owner, read};
 use super::bus::Known;
 use crate::bus;
+use crate::bus::checker::life::Entity;
 use crate::checker::{Checker, Operation, Seen, Violation};
 
 /// The knowledge of all clients. A clone is their knowledge if the history ended here.
@@ -26,6 +27,8 @@ pub(super) struct Clients {
     damaged: Vec<Token>,
     /// Messages that were set aside.
     aside: HashSet<Token>,
+    /// Where the messages of bus entities were before pages were damaged.
+    stored: Arc<HashMap<Token, StoredMessage>>,
     damage: Vec<Damaged>,
     buried: u64,
     /// What the files held before they were damaged.
@@ -35,6 +38,13 @@ pub(super) struct Clients {
     stopped: u64,
     /// Every answer as text, if a test compares them.
     transcript: Option<Vec<String>>,
+}
+
+/// A message of a bus entity: its place there, and the number by which the checker knows it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StoredMessage {
+    pub(super) at: (Entity, u64),
+    pub(super) message: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -60,6 +70,7 @@ impl Clients {
             held: Vec::new(),
             damaged: Vec::new(),
             aside: HashSet::new(),
+            stored: Arc::default(),
             damage: Vec::new(),
             buried: 0,
             once: Arc::default(),
@@ -202,12 +213,47 @@ impl Clients {
         }
     }
 
-    /// A message was set aside: nobody sees it from now on.
-    pub(super) fn set_aside(&mut self, message: Token) {
-        if self.aside.insert(message) {
-            self.checker.excuse(0, message);
-            self.damaged.push(message);
+    /// Where messages of bus entities are. Pages are damaged after this.
+    pub(super) fn know_stored(&mut self, stored: Arc<HashMap<Token, StoredMessage>>) {
+        self.stored = stored;
+    }
+
+    /// These messages are set aside: nobody sees them from now on.
+    pub(super) fn are_set_aside(
+        &mut self,
+        messages: &[Token],
+        now: Timestamp,
+    ) -> Result<(), Violation> {
+        for message in messages {
+            if !self.aside.insert(*message) {
+                continue;
+            }
+            match self.stored.get(message) {
+                Some(stored) => self.bus.set_aside(stored.at, stored.message)?,
+                None => {
+                    self.checker.excuse(0, *message);
+                    self.damaged.push(*message);
+                }
+            }
         }
+        let listed = self.places_of(messages);
+        self.bus.lost_may_expire(&listed, now);
+        Ok(())
+    }
+
+    /// Whether these are all messages of bus entities that are to be set aside.
+    pub(super) fn are_all_lost(&self, messages: &[Token]) -> bool {
+        self.places_of(messages).iter().eq(self.bus.lost())
+    }
+
+    fn places_of(&self, messages: &[Token]) -> BTreeSet<(Entity, u64)> {
+        let stored = messages.iter().filter_map(|it| self.stored.get(it));
+        stored.map(|it| it.at).collect()
+    }
+
+    /// How often something rare happened to messages of bus entities.
+    pub(super) fn occurred(&self, what: &str) -> u64 {
+        self.bus.occurred.get(what).copied().unwrap_or(0)
     }
 
     /// Whether a message may be there, or was there when it expired.

@@ -339,20 +339,19 @@ impl Host {
     }
 
     fn take_in(&mut self, replies: Vec<(u64, Reply)>) -> Result<(), Violation> {
-        self.tell_set_aside();
+        self.tell_set_aside()?;
         replies
             .into_iter()
             .try_for_each(|(ticket, reply)| self.clients.answer(ticket, reply))
     }
 
     /// Tells the clients which messages were set aside, before an answer leaves them out.
-    fn tell_set_aside(&mut self) {
+    fn tell_set_aside(&mut self) -> Result<(), Violation> {
         if self.damage == Damage::Forbidden {
-            return;
+            return Ok(());
         }
-        for message in self.set_aside() {
-            self.clients.set_aside(message);
-        }
+        let messages = self.set_aside();
+        self.clients.are_set_aside(&messages, self.now)
     }
 
     /// The ids of all messages that were set aside.
@@ -390,6 +389,9 @@ impl Host {
             if messages.iter().filter(may_exist).count() as u64 != run.count {
                 return Err(violation(format!("{run:?}, and they are {messages:?}")));
             }
+        }
+        if !self.clients.are_all_lost(&self.set_aside()) {
+            return Err(violation(format!("{runs:?} do not list all")));
         }
         let count = runs.iter().map(|run| run.count).sum();
         match self.partition.quarantined_count() == count {

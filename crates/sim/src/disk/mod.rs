@@ -20,6 +20,7 @@ mod host;
 mod migration;
 mod power;
 mod rot;
+mod sessions;
 mod setting;
 mod step;
 mod tape;

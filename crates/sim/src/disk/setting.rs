@@ -10,7 +10,7 @@ use kew_log::{FaultyStorage, LogOptions};
 use super::bus;
 use super::clients::Clients;
 use super::host::{BEGINNING, Host};
-use super::step::{Step, create_queue, queue_name, send};
+use super::step::{Step, create_queue, queue_name, send, send_large};
 use super::tape::Tape;
 use crate::bus::rules::Numbered;
 use crate::checker::Violation;
@@ -123,6 +123,23 @@ impl Setting {
         ]
     };
 
+    /// The worlds of messages with sessions that are set aside. Their logs have lost their beginning, or no start needs it:
+    /// otherwise it would read everything from there.
+    pub(super) const BUS_ASIDE: [Self; 3] = {
+        use Background::AtOnce;
+        use Start::{Killed, Recycled};
+        use Traffic::OneByOne;
+        [
+            Self::new("bus-recycled", Recycled, OneByOne, AtOnce).with_bus(),
+            Self::new("bus-recycled-cold", Recycled, OneByOne, AtOnce)
+                .with_bus()
+                .cold(),
+            Self::new("bus-killed-cold", Killed, OneByOne, AtOnce)
+                .with_bus()
+                .cold(),
+        ]
+    };
+
     /// The worlds of bit rot with a topic.
     pub(super) const WITH_TOPICS: [Self; 6] = {
         use Background::AtOnce;
@@ -159,7 +176,7 @@ impl Setting {
         }
     }
 
-    const fn cold(self) -> Self {
+    pub(super) const fn cold(self) -> Self {
         Self {
             is_cold: true,
             ..self
@@ -213,6 +230,14 @@ impl Setting {
             format: Arc::new(Numbered),
             copies_at_once: self.copies_at_once.unwrap_or(usual.copies_at_once),
             ..usual
+        }
+    }
+
+    /// The same with all messages in memory.
+    pub(super) fn whole(self) -> Self {
+        Self {
+            is_cold: false,
+            ..self
         }
     }
 
@@ -279,7 +304,11 @@ fn cycle(host: &mut Host) -> Result<(), Violation> {
     let mut rounds = 0;
     while host.tape().reused() < 3 {
         for _ in 0..3 {
-            host.play(Step::Send)?;
+            // Segments are larger if there is a bus queue.
+            match host.setting().has_bus {
+                true => host.ask(send_large(&host.clients))?,
+                false => host.play(Step::Send)?,
+            }
             host.play(Step::Delete)?;
         }
         host.play(Step::Snapshot)?;

@@ -9,7 +9,7 @@ use kew_engine::{
 };
 
 use super::clients::Clients;
-use super::{bus, topics};
+use super::{bus, sessions, topics};
 
 /// One operation of a client, or of the partition itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +80,10 @@ pub enum Step {
     BusReceiveOtherCopy,
     /// Replaces the rule of a subscription.
     BusSetRule,
+    /// Sends a message of a session, which is sometimes scheduled and expires.
+    BusSendToSession,
+    /// Accepts one session after the other, or receives up to two messages of the accepted one.
+    BusReceiveOfSession,
 }
 
 impl Step {
@@ -164,7 +168,8 @@ impl Step {
     /// The client's command, unless the partition itself does the step.
     pub(super) fn command(self, clients: &mut Clients, now: Timestamp) -> Option<Command> {
         let of_bus = bus::command(self, clients, now);
-        if let Some(command) = of_bus.or_else(|| topics::command(self, clients, now)) {
+        let of_bus = of_bus.or_else(|| topics::command(self, clients, now));
+        if let Some(command) = of_bus.or_else(|| sessions::command(self, clients, now)) {
             return Some(Command::Bus(command));
         }
         let queue = queue_name();
@@ -278,6 +283,19 @@ pub(super) fn send(
         encoding: BodyEncoding::Text,
         time_to_live_seconds,
         visibility_timeout: seconds(hidden_seconds),
+    })
+}
+
+/// A message that takes a good part of a segment.
+pub(super) fn send_large(clients: &Clients) -> Command {
+    let mut large = body(clients, "large");
+    large.resize(16 * 1024, b'.');
+    Command::Storage(StorageCommand::Send {
+        queue: queue_name(),
+        body: large.into(),
+        encoding: BodyEncoding::Text,
+        time_to_live_seconds: None,
+        visibility_timeout: seconds(0),
     })
 }
 

@@ -2,7 +2,7 @@
 //!
 //! `KEW_DISK_SEED` is the root of every choice. `KEW_DISK_STATES` (disks drawn at each call), `KEW_DISK_WORKLOADS`
 //! (workloads whose every call fails), `KEW_DISK_INJECTIONS` (damages, a quarter as many with topics, an eighth with
-//! bus queues, and a tenth of records) and `KEW_DISK_FAULTS` (kinds of faults that each call of a migration and of a
+//! bus queues, a tenth of records, and a twentieth of those of bus queues) and `KEW_DISK_FAULTS` (kinds of faults that each call of a migration and of a
 //! backup meets) make a run longer. `KEW_DISK_CASE` replays one failed case, as its message says.
 
 mod copies;

@@ -26,7 +26,16 @@ fn each_bug_that_failing_calls_show_is_caught() {
 #[test]
 fn each_bug_of_messages_that_are_set_aside_is_caught() {
     catch(&OF_QUARANTINE, || {
-        (0..50).find_map(|world| set_aside(seed(), world, 20).err())
+        let kind = WorkloadKind::Storage;
+        (0..50).find_map(|world| set_aside(seed(), kind, world, 20).err())
+    });
+}
+
+#[test]
+fn each_bug_of_bus_messages_that_are_set_aside_is_caught() {
+    catch(&OF_QUARANTINE, || {
+        let kind = WorkloadKind::WithBus;
+        (0..50).find_map(|world| set_aside(seed(), kind, world, 20).err())
     });
 }
 

@@ -63,21 +63,7 @@ fn no_damage_of_topics_goes_unnoticed() {
 #[test]
 fn messages_whose_records_are_lost_are_set_aside() {
     let injections = number("KEW_DISK_INJECTIONS", 40_000) / 10;
-    let (seed, began) = (seed(), Instant::now());
-    let counts = on_all_cores(
-        usize::try_from(injections.div_ceil(PER_ASIDE)).expect("few"),
-        |world| {
-            if !is_wanted(&aside_case(world as u64)) {
-                return AsideCounts::default();
-            }
-            set_aside(seed, world as u64, PER_ASIDE).unwrap_or_else(|failure| panic!("{failure}"))
-        },
-        AsideCounts::add,
-    );
-    println!(
-        "set aside, seed {seed}: {counts:?} in {:.1} s",
-        began.elapsed().as_secs_f64()
-    );
+    let counts = set_all_aside("set aside", WorkloadKind::Storage, injections);
     if replayed().is_some() {
         return;
     }
@@ -86,6 +72,57 @@ fn messages_whose_records_are_lost_are_set_aside() {
     assert!(counts.starts >= injections / 2, "{counts:?}");
     assert!(counts.first_starts >= injections / 4, "{counts:?}");
     assert!(counts.whole >= injections / 10, "{counts:?}");
+}
+
+/// Messages have locks, sessions, schedules and changes, are deferred or dead letters. In one world out of three, all of them
+/// are in memory, so a start reads each page. In the others it reads those with sessions or changes.
+#[test]
+fn bus_messages_whose_records_are_lost_are_set_aside() {
+    let injections = number("KEW_DISK_INJECTIONS", 40_000) / 20;
+    let counts = set_all_aside("set aside, bus", WorkloadKind::WithBus, injections);
+    if replayed().is_some() {
+        return;
+    }
+    assert!(counts.pages >= injections, "{counts:?}");
+    assert!(counts.messages >= injections, "{counts:?}");
+    assert!(counts.starts >= injections / 2, "{counts:?}");
+    assert!(counts.first_starts >= injections / 4, "{counts:?}");
+    assert!(counts.at_once >= injections / 10, "{counts:?}");
+    for rare in [
+        counts.whole,
+        counts.locked,
+        counts.scheduled,
+        counts.deferred,
+        counts.dead_letters,
+        counts.of_sessions,
+        counts.copies,
+    ] {
+        assert!(rare >= injections / 50, "{counts:?}");
+    }
+}
+
+#[expect(
+    clippy::print_stdout,
+    reason = "a test prints its numbers for readers of its output"
+)]
+fn set_all_aside(name: &str, kind: WorkloadKind, injections: u64) -> AsideCounts {
+    let (seed, began) = (seed(), Instant::now());
+    let counts = on_all_cores(
+        usize::try_from(injections.div_ceil(PER_ASIDE)).expect("few"),
+        |world| {
+            if !is_wanted(&aside_case(kind, world as u64)) {
+                return AsideCounts::default();
+            }
+            set_aside(seed, kind, world as u64, PER_ASIDE)
+                .unwrap_or_else(|failure| panic!("{failure}"))
+        },
+        AsideCounts::add,
+    );
+    println!(
+        "{name}, seed {seed}: {counts:?} in {:.1} s",
+        began.elapsed().as_secs_f64()
+    );
+    counts
 }
 
 #[expect(

@@ -28,12 +28,14 @@
 //! | | what is scheduled in a topic gets its copies by the rules of its time, and none if it was cancelled | [`life`], `scheduled` |
 //! | | a topic takes its subscriptions with it | `queues` |
 //! | damage | what rules cannot read fails in its topic, and nothing else does | `damaged` |
+//! | | what is set aside is never shown, and counts where it was | `lost` |
 //! | operators | the messages that they removed are deleted and counted, and nothing else has changed | `operate` |
 //! | liveness | at the end everything was shown | `drain` |
 
 mod damaged;
 mod gathering;
 pub(crate) mod life;
+mod lost;
 mod message;
 mod operate;
 mod publish;
@@ -63,6 +65,7 @@ use kew_broker::Rejection;
 use kew_engine::bus::{BusCommand, BusOutcome, TransactionPart};
 use kew_engine::{Command, EntityName, Outcome, Refusal, Timestamp, Token};
 use life::{Entity, Fate, Life};
+use lost::Lost;
 use message::Message;
 use queue::{Owner, Queue, Queues};
 use time::DUE_MAX;
@@ -110,6 +113,8 @@ pub(crate) struct Checker {
     sent_again: BTreeSet<u64>,
     /// Messages that waited in a topic, and went to its failed transfers because their bytes are damaged.
     buried: BTreeSet<u64>,
+    /// Messages that were set aside, by their entity and their number in it.
+    lost: BTreeMap<(Entity, u64), Lost>,
     /// How many copies a command makes at once. `None` if that is enough for all.
     copies_at_once: Option<u64>,
     pub(crate) operations: u64,

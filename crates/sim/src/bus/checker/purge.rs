@@ -78,6 +78,10 @@ impl Checker {
                 "{purge:?} of {entity:?} had {gone:?}, and {locked:?} locked: {purged:?}"
             );
         }
+        let is_all = extent.is_whole && purge.with_locked && purge.before.is_none();
+        if is_all && !purge.is_dry_run {
+            self.lost_are_purged(entity);
+        }
         if purged.count == 0 {
             let what = ("purged", entity, purge);
             return self.not_shown(COUNTS, &what, &Default::default(), |life| {

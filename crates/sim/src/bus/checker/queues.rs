@@ -32,6 +32,13 @@ impl Bounds {
     pub(super) fn has(self, value: u64) -> bool {
         self.least <= value && value <= self.most
     }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            least: self.least + other.least,
+            most: self.most + other.most,
+        }
+    }
 }
 
 impl Checker {
@@ -164,6 +171,7 @@ impl Checker {
             self.note("a queue was perhaps gone, and was");
         }
         *self.queues.get(index) = super::Queue::default();
+        self.lost_are_gone(index);
         self.change_all(NO_LOSS, "its queue is gone", |message| {
             message.follow(|fate| {
                 match fate {
@@ -241,7 +249,8 @@ impl Checker {
         let is_whole = entity.part == Part::Queue;
         let part = |part| {
             let entity = Entity { part, ..entity };
-            self.bounds(move |life| u64::from(life.entity == entity))
+            let here = self.bounds(move |life| u64::from(life.entity == entity));
+            here.plus(self.lost_count(entity))
         };
         let is_scheduled = |life: &Life| matches!(life.stage, Stage::Scheduled { .. });
         let here = |wants: bool| {
@@ -249,7 +258,8 @@ impl Checker {
         };
         let here_now = match topics::kind(entity.queue) {
             Kind::Topic => self.stored(entity.queue).0,
-            Kind::Queue | Kind::Subscription { .. } => here(false),
+            // What is set aside counts as if it could be received.
+            Kind::Queue | Kind::Subscription { .. } => here(false).plus(self.lost_count(entity)),
         };
         let scheduled_now = match topics::kind(entity.queue) {
             Kind::Topic if is_whole => self.scheduled_in(entity.queue).0,
@@ -332,6 +342,7 @@ impl Checker {
                 false => 0,
             }
         });
+        sum = sum.plus(self.lost_bounds(queue, &of));
         sum.most += self.stored(queue).1.most;
         let (_, scheduled) = self.scheduled_in(queue);
         sum.least += scheduled.least;

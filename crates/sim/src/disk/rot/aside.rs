@@ -6,6 +6,10 @@
 //! - They are no more than what the damaged pages had.
 //! - Nothing else is missing: the clients' checker excuses only them.
 //! - They end with what their queue has.
+//!
+//! Worlds are of Queue Storage, or of Service Bus: what is special about these is in `of_bus`.
+
+mod of_bus;
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
@@ -40,6 +44,20 @@ pub struct AsideCounts {
     pub starts: u64,
     /// Starts from the disk as it was right after messages were set aside.
     pub first_starts: u64,
+    /// Starts of Service Bus that set messages aside before a client asked for anything.
+    pub at_once: u64,
+    /// Messages of Service Bus that were set aside while a receiver had them.
+    pub locked: u64,
+    /// Those that were scheduled.
+    pub scheduled: u64,
+    /// Those that were deferred.
+    pub deferred: u64,
+    /// Those that were dead letters.
+    pub dead_letters: u64,
+    /// Those that had a session.
+    pub of_sessions: u64,
+    /// Copies in subscriptions.
+    pub copies: u64,
 }
 
 impl AsideCounts {
@@ -51,21 +69,46 @@ impl AsideCounts {
         self.messages += other.messages;
         self.starts += other.starts;
         self.first_starts += other.first_starts;
+        self.at_once += other.at_once;
+        self.locked += other.locked;
+        self.scheduled += other.scheduled;
+        self.deferred += other.deferred;
+        self.dead_letters += other.dead_letters;
+        self.of_sessions += other.of_sessions;
+        self.copies += other.copies;
     }
 }
 
 /// The name of a world, for running only that.
-pub fn aside_case(world: u64) -> String {
-    format!("aside/{world}")
+pub fn aside_case(kind: WorkloadKind, world: u64) -> String {
+    match kind {
+        WorkloadKind::Storage => format!("aside/{world}"),
+        WorkloadKind::WithBus => format!("aside/bus-{world}"),
+        WorkloadKind::WithTopics => format!("aside/topics-{world}"),
+    }
 }
 
 /// Damages pages of one world in `injections` ways, one after the other.
-pub fn set_aside(seed: u64, world: u64, injections: u64) -> Result<AsideCounts, Box<Failure>> {
-    let case = aside_case(world);
+pub fn set_aside(
+    seed: u64,
+    kind: WorkloadKind,
+    world: u64,
+    injections: u64,
+) -> Result<AsideCounts, Box<Failure>> {
+    let case = aside_case(kind, world);
     guard(&case, seed, |place| {
         let mut random = Stream::new(seed, &case);
-        let workload = with_messages(Workload::draw(&mut random, WorkloadKind::Storage));
-        let closed = Closed::after(workload, WorkloadKind::Storage, &mut random)?;
+        let workload = Workload::draw(&mut random, kind);
+        let workload = match kind {
+            WorkloadKind::Storage => with_messages(workload),
+            WorkloadKind::WithBus | WorkloadKind::WithTopics => {
+                of_bus::with_messages(workload, &mut random)
+            }
+        };
+        let mut closed = Closed::after(workload, kind, &mut random)?;
+        if kind != WorkloadKind::Storage {
+            closed.tell_stored()?;
+        }
         let pages = closed.pages_with_messages()?;
         let mut counts = AsideCounts {
             worlds: 1,
@@ -143,7 +186,8 @@ impl Closed {
     /// The pages that the newest snapshot has of messages.
     fn pages_with_messages(&self) -> Result<Vec<Page>, Violation> {
         let tape = Tape::new(self.disk.kill());
-        let host = Host::open(tape, self.setting, self.clients.clone(), self.now, 1);
+        let setting = self.setting.cold();
+        let host = Host::open(tape, setting, self.clients.clone(), self.now, 1);
         let host = host.map_err(|not| violation("before it is damaged", &not.error))?;
         let state = host.partition().state();
         let names = self.contents.keys();
@@ -187,6 +231,9 @@ impl Trial<'_> {
         let host = Host::open(tape, *setting, clients.clone(), *now, random.next());
         let mut host = host.map_err(|not| violation("after damage to pages", &not.error))?;
         host.allow_damage();
+        if self.is_of_bus() {
+            host = self.begin(host, random, counts)?;
+        }
         if random.happens(300) {
             host.scrub()?;
         }
@@ -195,6 +242,10 @@ impl Trial<'_> {
             for _ in 0..random.index(3) {
                 host.play(Step::Snapshot)?;
                 host.play(Step::Send)?;
+                if self.is_of_bus() {
+                    host.play(Step::BusSendToSession)?;
+                    host.play(Step::BusSend)?;
+                }
             }
             host = self.start_again(host, random)?;
             counts.starts += u64::from(host.partition().quarantined_count() > 0);
@@ -202,9 +253,13 @@ impl Trial<'_> {
         let count = self.serve(&mut host, counts)?;
         counts.messages += count;
         counts.whole += u64::from(count == 0);
+        counts.note_kinds(&host.clients);
         host.ask(Command::Storage(StorageCommand::Clear {
             queue: queue_name(),
         }))?;
+        if self.is_of_bus() {
+            of_bus::purge(&mut host)?;
+        }
         match host.check_set_aside()? {
             0 => Ok(()),
             left => Err(not_kept(format!(
@@ -213,8 +268,36 @@ impl Trial<'_> {
         }
     }
 
+    fn is_of_bus(&self) -> bool {
+        self.closed.kind != WorkloadKind::Storage
+    }
+
+    /// A start has set aside what it had to read, before a client asks for anything. Mostly another start follows, while
+    /// everything else is there.
+    fn begin(
+        &self,
+        mut host: Host,
+        random: &mut Stream,
+        counts: &mut AsideCounts,
+    ) -> Result<Host, Violation> {
+        host.ask_all(Vec::new())?;
+        counts.at_once += u64::from(host.partition().quarantined_count() > 0);
+        if random.happens(300) {
+            return Ok(host);
+        }
+        if random.happens(500) {
+            of_bus::look(&mut host)?;
+        }
+        let host = self.start_again(host, random)?;
+        counts.starts += u64::from(host.partition().quarantined_count() > 0);
+        Ok(host)
+    }
+
     /// All others are served. Returns how many are set aside.
     fn serve(&self, host: &mut Host, counts: &mut AsideCounts) -> Result<u64, Violation> {
+        if self.is_of_bus() {
+            of_bus::look(host)?;
+        }
         host.drain()?;
         host.use_once()?;
         self.check_first(host, counts)?;
