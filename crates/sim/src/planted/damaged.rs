@@ -1,4 +1,4 @@
-//! What is wrong with damaged messages of topics.
+//! What is wrong with damaged messages of topics, and with messages that are set aside.
 
 use std::collections::BTreeSet;
 
@@ -32,6 +32,31 @@ pub(super) fn others_quarantined() -> Hook {
                 *messages |= *messages << 4;
             }
         }
+    })
+}
+
+/// What is set aside ends too early: as soon as nothing else is left of its run. Nothing lists it, and nothing counts it.
+pub(super) fn lost_ends_at_once() -> Hook {
+    on(Seam::Decided, |events: &mut Vec<Event>| {
+        let ends = events.iter().filter_map(|event| match event.fact {
+            Fact::Quarantined { entity, first, .. } => Some(Event {
+                at: event.at,
+                fact: Fact::RunLost {
+                    entity,
+                    number: first,
+                },
+            }),
+            _ => None,
+        });
+        let ends: Vec<Event> = ends.collect();
+        events.extend(ends);
+    })
+}
+
+/// A run ends in which nothing else is left, and that is not logged: after a start its messages are listed again.
+pub(super) fn end_of_lost_not_logged() -> Hook {
+    on(Seam::Recorded, |events: &mut Vec<Event>| {
+        events.retain(|event| !matches!(event.fact, Fact::RunLost { .. }));
     })
 }
 

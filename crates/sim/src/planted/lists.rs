@@ -57,11 +57,23 @@ pub const OF_BACKUP: [Planted; 3] = [
 /// A bug that only bit rot shows.
 pub const OF_SCRUB: Planted = Planted::line("SegmentNotScrubbed", Bug::SegmentNotScrubbed);
 
+const QUARANTINE_NOT_LOGGED: Planted =
+    Planted::seams("QuarantineNotLogged", damaged::quarantine_not_logged);
+const OTHERS_QUARANTINED: Planted =
+    Planted::seams("OthersQuarantined", damaged::others_quarantined);
+const DAMAGED_IS_EMPTY: Planted = Planted::seams("DamagedIsEmpty", loaded::damaged_is_empty);
+
 /// Bugs of messages whose records are lost.
-pub const OF_QUARANTINE: [Planted; 3] = [
-    Planted::seams("QuarantineNotLogged", damaged::quarantine_not_logged),
-    Planted::seams("OthersQuarantined", damaged::others_quarantined),
-    Planted::seams("DamagedIsEmpty", loaded::damaged_is_empty),
+pub const OF_QUARANTINE: [Planted; 3] =
+    [QUARANTINE_NOT_LOGGED, OTHERS_QUARANTINED, DAMAGED_IS_EMPTY];
+
+/// The same of Service Bus, where such messages end by an event of their own.
+pub const OF_BUS_QUARANTINE: [Planted; 5] = [
+    QUARANTINE_NOT_LOGGED,
+    OTHERS_QUARANTINED,
+    DAMAGED_IS_EMPTY,
+    Planted::seams("LostEndsAtOnce", damaged::lost_ends_at_once),
+    Planted::seams("EndOfLostNotLogged", damaged::end_of_lost_not_logged),
 ];
 
 /// Another one, of the proof.

@@ -6,8 +6,8 @@ use kew_sim::disk::{
     set_aside,
 };
 use kew_sim::planted::{
-    OF_BACKUP, OF_DAMAGED_TOPICS, OF_FAILING_CALLS, OF_MIGRATION, OF_POWER_CUTS, OF_PROOF,
-    OF_QUARANTINE, OF_SCRUB, Planted,
+    OF_BACKUP, OF_BUS_QUARANTINE, OF_DAMAGED_TOPICS, OF_FAILING_CALLS, OF_MIGRATION, OF_POWER_CUTS,
+    OF_PROOF, OF_QUARANTINE, OF_SCRUB, Planted,
 };
 
 use crate::copies;
@@ -33,7 +33,7 @@ fn each_bug_of_messages_that_are_set_aside_is_caught() {
 
 #[test]
 fn each_bug_of_bus_messages_that_are_set_aside_is_caught() {
-    catch(&OF_QUARANTINE, || {
+    catch(&OF_BUS_QUARANTINE, || {
         let kind = WorkloadKind::WithBus;
         (0..50).find_map(|world| set_aside(seed(), kind, world, 20).err())
     });

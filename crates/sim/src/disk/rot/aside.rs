@@ -21,6 +21,7 @@ use kew_log::{FaultyStorage, LogPosition, TablePage, read_table};
 
 use super::Closed;
 use crate::checker::Violation;
+use crate::disk::bus;
 use crate::disk::failure::{Failure, guard};
 use crate::disk::host::{FirstAside, Host, SET_ASIDE};
 use crate::disk::setting::{Setting, violation};
@@ -254,34 +255,41 @@ impl Trial<'_> {
         counts.messages += count;
         counts.whole += u64::from(count == 0);
         counts.note_kinds(&host.clients);
+        self.end(host, random)
+    }
+
+    /// They end with what their queue has. Those of Service Bus end by an event of their own.
+    fn end(&self, mut host: Host, random: &mut Stream) -> Result<(), Violation> {
         host.ask(Command::Storage(StorageCommand::Clear {
             queue: queue_name(),
         }))?;
-        if self.is_of_bus() {
-            of_bus::purge(&mut host)?;
+        if !self.is_of_bus() {
+            return check_ended(&host);
         }
-        match host.check_set_aside()? {
-            0 => Ok(()),
-            left => Err(not_kept(format!(
-                "{left} are left of a queue that is empty"
-            ))),
-        }
+        of_bus::purge(&mut host)?;
+        check_ended(&host)?;
+        check_ended(&self.start_again(host, random)?)
     }
 
     fn is_of_bus(&self) -> bool {
         self.closed.kind != WorkloadKind::Storage
     }
 
-    /// A start has set aside what it had to read, before a client asks for anything. Mostly another start follows, while
-    /// everything else is there.
+    /// A start has set aside what it had to read, before a client asks for anything. Mostly clients go on then, snapshots
+    /// follow, and another start, while everything else is there.
     fn begin(
         &self,
         mut host: Host,
         random: &mut Stream,
         counts: &mut AsideCounts,
     ) -> Result<Host, Violation> {
+        if random.happens(300) {
+            // Locks have ended and schedules are due.
+            host.pass_time(bus::REST_MS);
+        }
         host.ask_all(Vec::new())?;
         counts.at_once += u64::from(host.partition().quarantined_count() > 0);
+        of_bus::use_some(&mut host, random)?;
         if random.happens(300) {
             return Ok(host);
         }
@@ -351,6 +359,15 @@ fn compare(before: &[QuarantinedRun], after: &[QuarantinedRun]) -> Result<(), Vi
     match before == after {
         true => Ok(()),
         false => Err(not_kept(format!("{after:?} after a start, not {before:?}"))),
+    }
+}
+
+fn check_ended(host: &Host) -> Result<(), Violation> {
+    match host.check_set_aside()? {
+        0 => Ok(()),
+        left => Err(not_kept(format!(
+            "{left} are left of a queue that is empty"
+        ))),
     }
 }
 

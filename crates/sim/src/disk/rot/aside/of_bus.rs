@@ -53,7 +53,7 @@ const SNAPSHOTS: [Step; 4] = [
     Step::Snapshot,
 ];
 
-/// What the log, or the directory, has beside the pages.
+/// What the log, or the directory, has beside the pages, and what clients do when some messages are set aside.
 const AFTERWARDS: [Step; 14] = [
     Step::BusSend,
     Step::BusSendToSession,
@@ -78,9 +78,7 @@ pub(super) fn with_messages(workload: Workload, random: &mut Stream) -> Workload
         steps.resize(steps.len() + count, step);
     }
     steps.extend(SNAPSHOTS);
-    for _ in 0..random.index(6) {
-        steps.push(AFTERWARDS[random.index(AFTERWARDS.len())]);
-    }
+    steps.extend(afterwards(random));
     let mut acts = workload.acts;
     acts.extend(steps.into_iter().map(Act::Play));
     Workload {
@@ -88,6 +86,23 @@ pub(super) fn with_messages(workload: Workload, random: &mut Stream) -> Workload
         acts,
         ..workload
     }
+}
+
+fn afterwards(random: &mut Stream) -> Vec<Step> {
+    let count = random.index(6);
+    let steps = (0..count).map(|_| AFTERWARDS[random.index(AFTERWARDS.len())]);
+    steps.collect()
+}
+
+/// Clients go on: they may name what is set aside. Snapshots have it, with all others of its runs.
+pub(super) fn use_some(host: &mut Host, random: &mut Stream) -> Result<(), Violation> {
+    let steps = afterwards(random);
+    steps.into_iter().try_for_each(|step| host.play(step))?;
+    for _ in 0..random.index(3) {
+        host.play(Step::BusSend)?;
+        host.play(Step::Snapshot)?;
+    }
+    Ok(())
 }
 
 impl Closed {
@@ -126,7 +141,7 @@ impl Closed {
     }
 }
 
-/// Looks at everything that the entities have and count, and changes nothing.
+/// Looks at everything that the entities have and count, once all that is due is done.
 pub(super) fn look(host: &mut Host) -> Result<(), Violation> {
     let [with_sessions, dead_letters] = sessions::parts();
     let list_sessions = BusCommand::ListSessions {
@@ -147,12 +162,15 @@ pub(super) fn look(host: &mut Host) -> Result<(), Violation> {
         skip: 0,
         limit: 100,
     };
-    let peeks = [bus::peek(with_sessions), bus::peek(dead_letters)];
-    let commands = peeks
-        .into_iter()
-        .chain([list_sessions, list_topics, list_queues]);
-    bus::ask(host, commands.collect())?;
-    topics::look(host)
+    // What is asked for together is checked in this order, and one answer may wait for a page while another does not. So
+    // nothing may change meanwhile.
+    host.settle()?;
+    for list in [list_sessions, list_topics, list_queues] {
+        bus::ask(host, vec![list])?;
+    }
+    topics::look(host)?;
+    let peeks = vec![bus::peek(with_sessions), bus::peek(dead_letters)];
+    bus::ask(host, peeks)
 }
 
 /// Purges everything.
