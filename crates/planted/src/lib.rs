@@ -64,6 +64,8 @@ pub enum Seam {
     Confirmed,
     /// In the simulation, whether an owner takes the outcomes of jobs of the one before.
     LateOutcomes,
+    /// In the simulation, a backup of the partition that was just begun: its plan, and whether its files stay.
+    BackupBegun,
     /// In the simulation, the parts of a snapshot of a partition that was just opened. Empty just before that.
     Opened,
 }

@@ -8,6 +8,7 @@
 //!
 //! It has no expectations about the broker's internals, only about what clients may see.
 
+mod backups;
 pub mod bus;
 mod checker;
 pub mod disk;

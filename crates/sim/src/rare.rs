@@ -101,11 +101,27 @@ pub enum Rare {
     ReadOfScrubFailed,
     /// A file was removed while the scrub read it, or before.
     RemovedWhileScrubbed,
+    /// A backup that was copied while its partition ran had everything when it was restored.
+    BackupRestored,
+    /// The same, and the restored partition began with records on pages alone.
+    ColdBackupRestored,
+    /// Files that the log did not need any more were kept for a backup.
+    KeptForBackup,
+    /// A segment or a snapshot of a backup was removed, or a segment used again, after its copy was made.
+    RemovedAfterBackup,
+    /// Bodies were moved while a backup was copied.
+    BodiesMovedDuringBackup,
+    /// Snapshots were written while a backup was copied.
+    SnapshotDuringBackup,
+    /// The disk was full, and the files of a backup were not kept any longer.
+    BackupGivenUp,
+    /// The process died while a backup was copied, and the next backup used the copies.
+    BackupContinued,
 }
 
 impl Rare {
     /// Every one of them.
-    pub const ALL: [Self; 49] = [
+    pub const ALL: [Self; 57] = [
         Self::TornTailCut,
         Self::TailCopied,
         Self::RollTakenBack,
@@ -155,6 +171,14 @@ impl Rare {
         Self::ScrubFoundDamage,
         Self::ReadOfScrubFailed,
         Self::RemovedWhileScrubbed,
+        Self::BackupRestored,
+        Self::ColdBackupRestored,
+        Self::KeptForBackup,
+        Self::RemovedAfterBackup,
+        Self::BodiesMovedDuringBackup,
+        Self::SnapshotDuringBackup,
+        Self::BackupGivenUp,
+        Self::BackupContinued,
     ];
 
     const fn index(self) -> usize {

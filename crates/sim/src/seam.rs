@@ -10,8 +10,8 @@ use bytes::Bytes;
 use kew_broker::{OpenPartitionError, Partition, PartitionOptions, Reply};
 use kew_engine::{Command, RestoringPages, State, Timestamp};
 use kew_log::{
-    BoxError, FaultyStorage, Job, JobKind, JobOutcome, LogFiles, LogPosition, OpenError, OwnedLog,
-    PageContent, PageNumber, Recovery, Replay, Storage, StorageFile, replay,
+    BackupPlan, BoxError, FaultyStorage, Job, JobKind, JobOutcome, LogFiles, LogPosition,
+    OpenError, OwnedLog, PageContent, PageNumber, Recovery, Replay, Storage, StorageFile, replay,
 };
 use kew_planted::{Seam, alter, is_any_planted};
 
@@ -30,10 +30,26 @@ pub(crate) type Replies = (Vec<(u64, Reply)>, Vec<Command>);
 /// A partition that was opened, and how.
 pub(crate) type OpenedPartition = Result<(Partition<u64>, Recovery), OpenPartitionError>;
 
+/// A backup that was begun.
+pub(crate) struct BackupBegun {
+    pub(crate) plan: BackupPlan,
+    /// Whether its files stay until it ends.
+    pub(crate) is_pinned: bool,
+}
+
 /// A value as it has passed a seam.
 pub(crate) fn altered<T: Any>(seam: Seam, mut value: T) -> T {
     alter(seam, &mut value);
     value
+}
+
+/// Does something beside the world under test, so that no planted bug meets it or takes it for a part of that world.
+pub(crate) fn apart<T>(work: impl FnOnce() -> T) -> T {
+    #[cfg(feature = "planted-bugs")]
+    if is_any_planted() {
+        return kew_planted::with_hook(Box::new(|_, _| {}), work);
+    }
+    work()
 }
 
 /// The files of a log, which has some in each world.

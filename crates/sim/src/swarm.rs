@@ -51,6 +51,8 @@ pub(crate) struct Swarm {
     pub(crate) far_ms: u64,
     /// From how much on commands wait for memory.
     pub(crate) memory_slack_bytes: u64,
+    /// How often a backup is begun, per mille of steps. There is none at 0, nor if the log is replicated.
+    pub(crate) backup_per_mille: u32,
     /// The settings for bus queues, if there are any.
     pub(crate) bus: Option<BusSwarm>,
     /// Those of a replicated log, if it is one. Otherwise it has segments on a disk.
@@ -145,6 +147,7 @@ impl Swarm {
                 [Stream::new(seed, "resident swarm").index(4)],
             far_ms: [0, 1000, 60_000, 3_600_000][Stream::new(seed, "far swarm").index(4)],
             memory_slack_bytes: [0, 2048, 1 << 20][Stream::new(seed, "memory slack").index(3)],
+            backup_per_mille: draw_backups(seed),
             bus: None,
             model: None,
         }
@@ -171,6 +174,7 @@ impl Swarm {
             faults: self.faults.clone().of_members(&mut r),
             model: Some(ModelSwarm::draw(&mut r)),
             scrub_per_mille: 0,
+            backup_per_mille: 0,
             ..self
         }
     }
@@ -305,6 +309,15 @@ pub(crate) fn small_pages() -> PageOptions {
         file_size_bytes: 24 * 1024,
         copied_bytes_max: 2 * 1024,
         pairs_max: 3,
+    }
+}
+
+/// One world out of eight has backups.
+fn draw_backups(seed: u64) -> u32 {
+    let mut r = Stream::new(seed, "backup swarm");
+    match r.below(8) {
+        0 => [3, 20][r.index(2)],
+        _ => 0,
     }
 }
 

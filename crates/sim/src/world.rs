@@ -2,6 +2,7 @@
 //! members of a replicated log.
 
 mod answers;
+mod backups;
 mod cold;
 mod drain;
 mod jobs;
@@ -34,6 +35,7 @@ use crate::swarm::Swarm;
 use crate::trace::Trace;
 use crate::workload::{Workload, create_queue};
 
+use backups::Backups;
 use life::Life;
 pub use members::MUST_OCCUR_WITH_MEMBERS;
 use members::Members;
@@ -116,6 +118,7 @@ pub(crate) struct World {
     flipped: Vec<Flipped>,
     /// Pairs of page files with damage, and the number of the file that has it.
     damaged_pages: BTreeMap<u64, u64>,
+    backups: Backups,
     /// The process that acts.
     life: Life,
     /// The members, if the log is replicated.
@@ -191,6 +194,7 @@ impl World {
             damaged_snapshots: Vec::new(),
             flipped: Vec::new(),
             damaged_pages: BTreeMap::new(),
+            backups: Backups::new(seed),
             reading,
             history: BTreeMap::new(),
             next_operation: 0,
@@ -220,6 +224,7 @@ impl World {
         }
         while self.next_operation - self.refused_at_the_door < operations {
             self.step()?;
+            self.back_up()?;
             for strike in self.faults.strike() {
                 self.strike(strike)?;
             }

@@ -1,7 +1,9 @@
 //! What must occur over enough seeds.
 
 /// States that must occur over enough seeds, or the worlds prove less than they seem to.
-pub const MUST_OCCUR: [&str; 64] = [
+pub const MUST_OCCUR: [&str; 66] = [
+    "a backup was restored",
+    "a backup was restored with records on pages alone",
     "a command waited for bodies",
     "a command was decided without due work that could not be read",
     "a dead letter went on to another queue",
@@ -69,7 +71,8 @@ pub const MUST_OCCUR: [&str; 64] = [
 ];
 
 /// The same of worlds with topics, whose seeds are fewer.
-pub const MUST_OCCUR_WITH_TOPICS: [&str; 36] = [
+pub const MUST_OCCUR_WITH_TOPICS: [&str; 37] = [
+    "a backup was restored",
     "a command waited for bodies",
     "a copy of a forwarded message was shown",
     "a copy was shown that was sent without an answer",

@@ -22,6 +22,7 @@ pub(crate) const ORDER: &str = "F2 order within a queue";
 pub(crate) const LIVENESS: &str = "L1 liveness";
 pub(crate) const SPACE: &str = "L2 space follows live data";
 pub(crate) const RECOVERY: &str = "recovery";
+pub(crate) const BACKUP: &str = "a backup is whole, and has all that was acknowledged before it";
 pub(crate) const NO_DAMAGE: &str = "no damage without a cause";
 pub(crate) const STOPS: &str = "stops";
 pub(crate) const OWNERS: &str = "an answer shows all that was acknowledged before";

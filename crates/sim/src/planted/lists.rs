@@ -3,8 +3,8 @@
 use kew_planted::Bug;
 
 use super::{
-    Planted, bus, damaged, directories, disk, door, forwards, history, loaded, lost, members,
-    pages, scheduled, storage, topics, waiting,
+    Planted, backups, bus, damaged, directories, disk, door, forwards, history, loaded, lost,
+    members, pages, scheduled, storage, topics, waiting,
 };
 
 const COMMIT_NOT_SYNCED: Planted = Planted::seams("CommitNotSynced", disk::commit_not_synced);
@@ -53,6 +53,9 @@ pub const OF_BACKUP: [Planted; 3] = [
     DIRECTORY_NOT_SYNCED,
     SYNC_TRIED_AGAIN,
 ];
+
+/// Another one, which bit rot shows.
+pub const OF_BACKUP_ROT: Planted = Planted::seams("CopyNotVerified", backups::copy_not_verified);
 
 /// A bug that only bit rot shows.
 pub const OF_SCRUB: Planted = Planted::line("SegmentNotScrubbed", Bug::SegmentNotScrubbed);
@@ -105,7 +108,9 @@ pub const CONTROLS: [Planted; 8] = [
 ];
 
 /// Every bug except those of bus queues.
-pub const OF_STORAGE: [Planted; 51] = [
+pub const OF_STORAGE: [Planted; 53] = [
+    Planted::seams("BackupNotPinned", backups::pins_ignored),
+    Planted::seams("BackupWithoutBodies", backups::bodies_not_planned),
     Planted::seams("RemovedIsDamaged", pages::removed_is_damaged),
     COMMIT_NOT_SYNCED,
     PAGES_NOT_SYNCED,
@@ -176,7 +181,9 @@ pub const OF_MEMBERS: [Planted; 6] = [
 ];
 
 /// The bugs of bus queues.
-pub const OF_BUS: [Planted; 50] = [
+pub const OF_BUS: [Planted; 52] = [
+    Planted::seams("BusBackupNotPinned", backups::pins_ignored),
+    Planted::seams("BusBackupWithoutBodies", backups::bodies_not_planned),
     Planted::seams("BusRemovedIsDamaged", pages::removed_is_damaged),
     Planted::seams("FarToldLate", directories::far_told_late),
     Planted::seams(

@@ -4,6 +4,7 @@
 //! snapshot, files of the disk. It drops, doubles or alters them, and keeps what it must know in a closure that
 //! begins anew each time it is planted. A bug that no value shows is a line in the code under test.
 
+mod backups;
 mod bus;
 mod damaged;
 mod directories;
@@ -25,9 +26,9 @@ mod waiting;
 use kew_planted::{Bug, Hook};
 
 pub use lists::{
-    CONTROLS, OF_BACKUP, OF_BUS, OF_BUS_QUARANTINE, OF_DAMAGED_TOPICS, OF_FAILING_CALLS,
-    OF_MEMBERS, OF_MIGRATION, OF_POWER_CUTS, OF_PROOF, OF_QUARANTINE, OF_SCRUB, OF_STORAGE,
-    OF_TOPICS,
+    CONTROLS, OF_BACKUP, OF_BACKUP_ROT, OF_BUS, OF_BUS_QUARANTINE, OF_DAMAGED_TOPICS,
+    OF_FAILING_CALLS, OF_MEMBERS, OF_MIGRATION, OF_POWER_CUTS, OF_PROOF, OF_QUARANTINE, OF_SCRUB,
+    OF_STORAGE, OF_TOPICS,
 };
 
 /// A realistic bug.

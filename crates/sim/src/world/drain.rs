@@ -26,8 +26,10 @@ impl World {
     pub(crate) fn drain(&mut self) -> Result<(), Violation> {
         self.trace.add("drain", &[], &());
         self.settle_down()?;
+        self.end_backup()?;
         self.check_scrub_ends()?;
         self.check_space()?;
+        self.check_nothing_is_kept()?;
         for queue in 0..self.swarm.queues {
             self.drain_queue(queue)?;
         }

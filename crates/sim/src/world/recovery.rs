@@ -79,6 +79,7 @@ impl World {
         self.life.jobs.clear();
         self.life.done.clear();
         self.life.scrub = None;
+        self.backups.forget();
         let own = self.history.iter_mut();
         for (id, asked) in own.filter(|(_, asked)| asked.life == self.life.number) {
             self.in_flight -= usize::from(asked.waits());

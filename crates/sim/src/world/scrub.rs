@@ -50,7 +50,7 @@ impl World {
     }
 
     /// The files that have damage now: the others were written anew since.
-    fn damaged_files(&self) -> impl Iterator<Item = String> {
+    pub(super) fn damaged_files(&self) -> impl Iterator<Item = String> {
         let is_there = |it: &&Flipped| self.byte_of(&it.name, it.at) == it.is_now;
         let damaged = self.flipped.iter().filter(is_there);
         damaged.map(|it| it.name.clone())
@@ -151,7 +151,7 @@ fn check_found(outcome: &ScrubOutcome, damaged: &BTreeSet<String>) -> Result<(),
 }
 
 /// The pair of a file of pages.
-fn pair_of(name: &str) -> Option<u64> {
+pub(super) fn pair_of(name: &str) -> Option<u64> {
     let number: Option<u64> = name.strip_prefix("pages-")?.parse().ok();
     number.map(|number| number / 2)
 }
