@@ -1,22 +1,26 @@
 //! Backups of a log: every call fails, and the power goes off in every call. Restores show what is there then.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use kew_backup::{Backup, BackupError, Directory, Progress, Source, Taken, take_on};
-use kew_log::{Fault, FaultyStorage, Folder, Repeat, Storage, plan_backup};
+use kew_backup::{BackupError, Taken};
+use kew_engine::Timestamp;
+use kew_log::{Fault, FaultyStorage, Repeat, plan_backup};
 
+use super::clients::Clients;
 use super::contents::{Contents, after_power_cuts, faults_of, other};
 use super::failure::{Failure, guard};
+use super::host::Host;
 use super::setting::{Setting, violation};
 use super::step::Step;
+use super::tape::Tape;
+use crate::backups::{self, restored, unnoted};
 use crate::checker::Violation;
 use crate::random::Stream;
 use crate::seam;
 
-/// The directory of the log's files in a backup. Both directories lie on one disk.
-const FILES: &str = "partition-0/";
+mod rot;
+
+pub use rot::{BackupRotCounts, backup_rot_case, rot_backup};
 
 /// What was tried.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,29 +33,51 @@ pub struct BackupCounts {
     pub disks: u64,
 }
 
-/// Takes backups of a log under every fault, and restores them. Each call meets so many of all kinds of faults.
-pub fn back_up(seed: u64, faults_per_call: u64) -> Result<BackupCounts, Box<Failure>> {
-    guard("backup", seed, |place| {
-        let mut host = Setting::RECYCLED.prepare(seed)?;
-        let setting = host.setting();
-        let first = host.tape().disk().kill();
-        for step in [Step::Send, Step::SendDelayed, Step::Snapshot, Step::Send] {
-            host.play(step)?;
-        }
-        host.carry_out_later()?;
-        let source = host.tape().disk().kill();
+impl BackupCounts {
+    /// Adds up.
+    pub fn add(&mut self, other: &Self) {
+        self.failed_calls += other.failed_calls;
+        self.failed += other.failed;
+        self.disks += other.disks;
+    }
+}
+
+/// The worlds whose backups are tried: of Queue Storage and with bus queues, and both without messages in memory.
+pub const BACKED_UP: [Setting; 4] = {
+    let [bus, .., bus_cold] = Setting::WITH_BUS;
+    [Setting::RECYCLED, Setting::COLD, bus, bus_cold]
+};
+
+/// The name of a world, for running only that.
+pub fn backup_case(setting: Setting) -> String {
+    format!("backup/{}", setting.name)
+}
+
+/// Takes backups of a log under every fault, and restores them. One call in `one_in` meets so many of all kinds of faults,
+/// and a power cut.
+pub fn back_up(
+    setting: Setting,
+    seed: u64,
+    faults_per_call: u64,
+    one_in: u64,
+) -> Result<BackupCounts, Box<Failure>> {
+    guard(&backup_case(setting), seed, |place| {
+        let world = World::prepare(setting, seed)?;
+        world.check_clients(seed)?;
+        let World { first, source, .. } = world;
         let (empty, earlier) = (FaultyStorage::new(), FaultyStorage::new());
         taken(&first, &earlier)?;
+        let options = setting.options();
+        let holds = [&first, &source].map(|disk| Contents::of(disk, options.clone()));
+        let [at_first, in_the_end] = holds;
         let mut trial = Trial {
             setting,
-            holds: [
-                Contents::of(&first, setting.options())?,
-                Contents::of(&source, setting.options())?,
-            ],
+            holds: [at_first?, in_the_end?],
             source,
             targets: [empty, earlier],
             random: Stream::new(seed, "backup"),
             counts: BackupCounts::default(),
+            one_in,
             place,
         };
         trial.fail_calls(faults_per_call)?;
@@ -60,45 +86,73 @@ pub fn back_up(seed: u64, faults_per_call: u64) -> Result<BackupCounts, Box<Fail
     })
 }
 
-fn unnoted() -> Arc<dyn Progress> {
-    Arc::new(|_, _| Ok(()))
+/// A log at two times, and what its clients know in the end.
+struct World {
+    setting: Setting,
+    first: FaultyStorage,
+    source: FaultyStorage,
+    clients: Clients,
+    now: Timestamp,
 }
 
-fn directory(disk: &FaultyStorage) -> Directory {
-    let under = |prefix| {
-        let disk = Arc::new(seam::Disk::new(disk));
-        Arc::new(Folder::new(disk, prefix)) as Arc<dyn Storage>
-    };
-    Directory {
-        path: PathBuf::from("backup"),
-        top: under(""),
-        files: under(FILES),
+impl World {
+    fn prepare(setting: Setting, seed: u64) -> Result<Self, Violation> {
+        let mut host = setting.prepare(seed)?;
+        host.set(setting.plain());
+        let first = host.tape().disk().kill();
+        for step in [Step::Send, Step::SendDelayed, Step::Snapshot, Step::Send] {
+            host.play(step)?;
+        }
+        if setting.has_bus {
+            for step in BUS_STEPS {
+                host.play(step)?;
+            }
+        }
+        host.play(Step::Mark)?;
+        host.carry_out_later()?;
+        Ok(Self {
+            setting,
+            first,
+            source: host.tape().disk().kill(),
+            clients: host.known()?,
+            now: host.now(),
+        })
+    }
+
+    /// Clients find in a restored backup what they have left.
+    fn check_clients(&self, seed: u64) -> Result<(), Violation> {
+        let to = FaultyStorage::new();
+        taken(&self.source, &to)?;
+        let restored = restored(&to).map_err(|error| violation("a whole backup", &error))?;
+        let (tape, clients) = (Tape::new(restored), self.clients.clone());
+        let opened = Host::open(tape, self.setting.plain(), clients, self.now, seed);
+        let mut host = opened.map_err(|not| violation("a restored backup", &not.error))?;
+        host.drain()?;
+        host.use_once()
     }
 }
 
+/// What bus queues have in the end, beside what they have at first: locks, dead letters, schedules and copies.
+const BUS_STEPS: [Step; 10] = [
+    Step::BusSend,
+    Step::BusSendScheduled,
+    Step::BusPublish,
+    Step::BusReceive,
+    Step::BusAbandon,
+    Step::BusSession,
+    Step::BusSession,
+    Step::Snapshot,
+    Step::BusSend,
+    Step::BusPublish,
+];
+
 fn take(source: &FaultyStorage, to: &FaultyStorage) -> Result<Taken, BackupError> {
-    let storage = seam::Disk::new(source);
-    let plan = plan_backup(&storage).map_err(BackupError::Source)?;
-    let source = Source {
-        storage: &storage,
-        plan: &plan,
-        data_dir_id: "id",
-        taken_at: "2026-11-24T15:00:00Z",
-        kew: "0.1.0",
-    };
-    take_on(&source, directory(to), &unnoted())
+    let plan = plan_backup(&seam::Disk::new(source)).map_err(BackupError::Source)?;
+    backups::take(source, &plan, to, &unnoted())
 }
 
 fn taken(source: &FaultyStorage, to: &FaultyStorage) -> Result<Taken, Violation> {
     take(source, to).map_err(|error| violation("a backup", &error))
-}
-
-fn restored(from: &FaultyStorage) -> Result<FaultyStorage, BackupError> {
-    let backup = Backup::open_on(directory(from), &unnoted())?;
-    let disk = FaultyStorage::new();
-    let to: Arc<dyn Storage> = Arc::new(disk.clone());
-    backup.copy_on(&to, Path::new("new"), &unnoted())?;
-    Ok(disk)
 }
 
 struct Trial<'a> {
@@ -110,6 +164,8 @@ struct Trial<'a> {
     targets: [FaultyStorage; 2],
     random: Stream,
     counts: BackupCounts,
+    /// One call in so many is tried.
+    one_in: u64,
     place: &'a mut String,
 }
 
@@ -160,11 +216,17 @@ impl Trial<'_> {
         self.check(target)
     }
 
+    /// The calls to try of so many. Each is one of a few kinds in a row, so their number has no part in common with those.
+    fn tried(&self, count: u64) -> impl Iterator<Item = u64> + use<> {
+        let one_in = self.one_in;
+        (0..count).filter(move |call| call.is_multiple_of(one_in))
+    }
+
     fn fail_calls(&mut self, faults_per_call: u64) -> Result<(), Violation> {
         for index in 0..self.targets.len() {
             let counts = self.calls(&self.targets[index])?;
             for (disk, count) in counts.into_iter().enumerate() {
-                for call in 0..count {
+                for call in self.tried(count) {
                     for fault in faults_of(call, faults_per_call) {
                         self.at(("a failing call", index, disk, call, fault));
                         self.fail(index, disk, (call, fault))?;
@@ -193,7 +255,7 @@ impl Trial<'_> {
     fn cut_power(&mut self) -> Result<(), Violation> {
         for (index, target) in self.targets.clone().iter().enumerate() {
             let [_, count] = self.calls(target)?;
-            for call in 0..count {
+            for call in self.tried(count) {
                 let to = target.kill();
                 to.crash_after(call);
                 // It may have done all that matters.

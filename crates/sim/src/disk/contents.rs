@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kew_broker::PartitionOptions;
+use kew_broker::{PartitionOptions, ResidentLimit};
 use kew_log::{BodyLocation, Fault, FaultyStorage, LogPosition};
 
 use super::host::BEGINNING;
@@ -25,6 +25,11 @@ impl Contents {
     /// Opens a copy of the disk, which is not changed.
     pub(super) fn of(disk: &FaultyStorage, options: PartitionOptions) -> Result<Self, Violation> {
         let disk = Arc::new(disk.kill());
+        // Each message is looked at, so all have their records in memory.
+        let options = PartitionOptions {
+            resident_limit: ResidentLimit::of(None),
+            ..options
+        };
         let opened = seam::open(disk, options, 1, [7; 16], BEGINNING);
         let (partition, _) = opened.map_err(|error| violation("a whole copy", &error))?;
         let mut bodies = BTreeMap::new();

@@ -27,7 +27,9 @@ mod tape;
 mod topics;
 mod workload;
 
-pub use backup::{BackupCounts, back_up};
+pub use backup::{
+    BACKED_UP, BackupCounts, BackupRotCounts, back_up, backup_case, backup_rot_case, rot_backup,
+};
 pub use failure::Failure;
 pub use faults::{FaultCounts, fail_every_call, fault_case};
 pub use migration::{MigrationCounts, OldDirectory};

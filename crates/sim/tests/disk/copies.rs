@@ -4,7 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use kew_sim::disk::{MigrationCounts, OldDirectory, back_up};
+use kew_sim::disk::{
+    BACKED_UP, BackupCounts, BackupRotCounts, MigrationCounts, OldDirectory, back_up, backup_case,
+    backup_rot_case, rot_backup,
+};
 
 use crate::support::{is_wanted, number, on_all_cores, replayed, seed};
 
@@ -68,19 +71,73 @@ fn no_fault_of_a_migration_loses_messages() {
     assert!(counts.shorter < counts.rotten / 40, "{counts:?}");
 }
 
+/// The first world meets every call of a backup, and the others one in five.
 #[test]
 fn no_fault_of_a_backup_loses_messages() {
-    if !is_wanted("backup") {
-        return;
-    }
     let (seed, began) = (seed(), Instant::now());
-    let counts = back_up(seed, faults_per_call());
-    let counts = counts.unwrap_or_else(|failure| panic!("{failure}"));
+    let counts = on_all_cores(
+        BACKED_UP.len(),
+        |index| {
+            let setting = BACKED_UP[index];
+            if !is_wanted(&backup_case(setting)) {
+                return BackupCounts::default();
+            }
+            let one_in = if index == 0 { 1 } else { 5 };
+            let counts = back_up(setting, seed, faults_per_call(), one_in);
+            let counts = counts.unwrap_or_else(|failure| panic!("{failure}"));
+            println!("backup, {}: {counts:?}", setting.name);
+            counts
+        },
+        BackupCounts::add,
+    );
     println!(
         "backup, seed {seed}: {counts:?} in {:.1} s",
         began.elapsed().as_secs_f64()
     );
-    assert!(counts.failed_calls > 500, "{counts:?}");
+    if replayed().is_some() {
+        return;
+    }
+    assert!(counts.failed_calls > 800, "{counts:?}");
     assert!(counts.failed > counts.failed_calls / 4, "{counts:?}");
-    assert!(counts.disks > 200, "{counts:?}");
+    assert!(counts.disks > 300, "{counts:?}");
+}
+
+/// Of the source, of the copies, of a restored directory, and of what a disk writes.
+#[test]
+fn no_bit_rot_of_a_backup_goes_unnoticed() {
+    let injections = number("KEW_DISK_INJECTIONS", 40_000) / 40;
+    let (seed, began) = (seed(), Instant::now());
+    let counts = on_all_cores(
+        BACKED_UP.len(),
+        |index| {
+            let setting = BACKED_UP[index];
+            if !is_wanted(&backup_rot_case(setting)) {
+                return BackupRotCounts::default();
+            }
+            let counts = rot_backup(setting, seed, injections / BACKED_UP.len() as u64);
+            counts.unwrap_or_else(|failure| panic!("{failure}"))
+        },
+        BackupRotCounts::add,
+    );
+    println!(
+        "backup, bit rot, seed {seed}: {counts:?} in {:.1} s",
+        began.elapsed().as_secs_f64()
+    );
+    if replayed().is_some() {
+        return;
+    }
+    assert!(counts.injections >= injections * 99 / 100, "{counts:?}");
+    for rare in [
+        counts.source_refused,
+        counts.source_mended,
+        counts.source_harmless,
+        counts.copy_refused,
+        counts.copy_harmless,
+        counts.copy_replaced,
+        counts.restored_again,
+        counts.unlike_in_backup,
+        counts.unlike_in_restore,
+    ] {
+        assert!(rare >= injections / 100, "{counts:?}");
+    }
 }

@@ -2,12 +2,12 @@
 //! that shows it: to play the other one first would take half a minute for nothing.
 
 use kew_sim::disk::{
-    Cut, Failure, Setting, WorkloadKind, back_up, cut_power, fail_every_call, rot, sequences,
-    set_aside,
+    BACKED_UP, Cut, Failure, Setting, WorkloadKind, back_up, cut_power, fail_every_call, rot,
+    rot_backup, sequences, set_aside,
 };
 use kew_sim::planted::{
-    OF_BACKUP, OF_BUS_QUARANTINE, OF_DAMAGED_TOPICS, OF_FAILING_CALLS, OF_MIGRATION, OF_POWER_CUTS,
-    OF_PROOF, OF_QUARANTINE, OF_SCRUB, Planted,
+    OF_BACKUP, OF_BACKUP_ROT, OF_BUS_QUARANTINE, OF_DAMAGED_TOPICS, OF_FAILING_CALLS, OF_MIGRATION,
+    OF_POWER_CUTS, OF_PROOF, OF_QUARANTINE, OF_SCRUB, Planted,
 };
 
 use crate::copies;
@@ -50,7 +50,20 @@ fn each_bug_of_a_migration_is_caught() {
 
 #[test]
 fn each_bug_of_a_backup_is_caught() {
-    catch(&OF_BACKUP, || back_up(seed(), 2).err());
+    catch(&OF_BACKUP, || {
+        (BACKED_UP.into_iter()).find_map(|setting| back_up(setting, seed(), 2, 1).err())
+    });
+}
+
+#[test]
+fn a_copy_that_is_not_verified_is_caught() {
+    let caught = OF_BACKUP_ROT.plant(|| {
+        (BACKED_UP.into_iter()).find_map(|setting| rot_backup(setting, seed(), 100).err())
+    });
+    let failure = caught.expect("the bug is missed");
+    println!("{failure}");
+    let promise = failure.violation.promise;
+    assert_eq!(promise, "recovery", "{failure}");
 }
 
 fn catch(bugs: &[Planted], suite: impl Fn() -> Option<Box<Failure>>) {
