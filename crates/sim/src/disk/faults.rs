@@ -8,7 +8,7 @@ use kew_log::{Fault, FaultyStorage, OpenError, Repeat};
 use super::clients::Clients;
 use super::failure::{Failure, guard};
 use super::host::Host;
-use super::setting::violation;
+use super::setting::{Setting, violation};
 use super::step::{Step, create_queue};
 use super::tape::{Call, Tape};
 use super::workload::{Act, Workload, WorkloadKind, wait};
@@ -36,6 +36,10 @@ pub struct FaultCounts {
     pub invisible: u64,
     /// A body could not be read, or the failed call was not needed.
     pub harmless: u64,
+    /// Bodies that workloads have moved without a fault.
+    pub moved: u64,
+    /// Workloads with a fault in which bodies were moved.
+    pub moved_with_fault: u64,
 }
 
 impl FaultCounts {
@@ -50,6 +54,8 @@ impl FaultCounts {
         self.not_opened += other.not_opened;
         self.invisible += other.invisible;
         self.harmless += other.harmless;
+        self.moved += other.moved;
+        self.moved_with_fault += other.moved_with_fault;
     }
 }
 
@@ -61,9 +67,36 @@ pub fn fail_every_call(
     trace: bool,
 ) -> Result<FaultCounts, Box<Failure>> {
     let case = fault_case(kind, workload);
-    guard(&case, seed, |place| {
+    let workload = Workload::draw(&mut Stream::new(seed, &case), kind);
+    fail_calls_of(workload, seed, &case, trace)
+}
+
+/// Runs a workload in which bodies are moved, with every error at every call that it makes.
+pub fn fail_every_call_of_moves(
+    setting: Setting,
+    seed: u64,
+    trace: bool,
+) -> Result<FaultCounts, Box<Failure>> {
+    let case = move_fault_case(setting);
+    let entropy = Stream::new(seed, &case).next();
+    let workload = Workload::of_moves(setting, entropy);
+    fail_calls_of(workload, seed, &case, trace)
+}
+
+/// The name of such a workload, for running only that.
+pub fn move_fault_case(setting: Setting) -> String {
+    format!("faults/{}", setting.name)
+}
+
+fn fail_calls_of(
+    workload: Workload,
+    seed: u64,
+    case: &str,
+    trace: bool,
+) -> Result<FaultCounts, Box<Failure>> {
+    guard(case, seed, |place| {
         let mut trial = Trial {
-            workload: Workload::draw(&mut Stream::new(seed, &case), kind),
+            workload,
             random: Stream::new(seed, &format!("{case}/disks")),
             counts: FaultCounts::default(),
             place,
@@ -145,6 +178,8 @@ struct Played {
     was_warned: bool,
     /// At its end, or at the end of an earlier process.
     has_stopped: bool,
+    /// How many bodies all processes have moved.
+    moved: u64,
 }
 
 struct Trial<'a> {
@@ -167,6 +202,7 @@ impl Trial<'_> {
         }
         let calls = plain.calls.clone();
         let transcript = plain.host.clients.transcript().to_vec();
+        self.counts.moved = plain.moved;
         self.check_aftermath(plain.host)?;
         self.counts.workloads = 1;
         self.counts.calls = calls.len() as u64;
@@ -175,6 +211,7 @@ impl Trial<'_> {
                 self.note(format_args!("{planned:?} ({kind:?})"));
                 self.counts.points += 1;
                 let played = self.play(Trouble::Call(planned))?;
+                self.counts.moved_with_fault += u64::from(played.moved > 0);
                 self.judge(planned, &played, &transcript)?;
                 self.check_aftermath(played.host)?;
             }
@@ -215,6 +252,7 @@ impl Trial<'_> {
             planned.inject(tape.disk());
         }
         let (mut was_not_opened, mut has_stopped, mut was_warned) = (false, false, false);
+        let mut moved = 0;
         for (index, act) in acts.iter().enumerate() {
             if host.partition().is_stopped() {
                 break;
@@ -231,6 +269,7 @@ impl Trial<'_> {
                     has_stopped |= host.partition().is_stopped();
                     // The next process begins to count anew.
                     was_warned |= host.partition().unmoved_count() > 0;
+                    moved += host.partition().moved_count();
                     let now = host.now();
                     let epoch = entropy.wrapping_add(index as u64);
                     host = match host.restart(epoch) {
@@ -251,6 +290,7 @@ impl Trial<'_> {
         let calls = tape.calls().split_off(before);
         has_stopped |= host.partition().is_stopped();
         Ok(Played {
+            moved: moved + host.partition().moved_count(),
             has_stopped,
             host,
             calls,

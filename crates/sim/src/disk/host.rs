@@ -72,6 +72,11 @@ const OPENINGS_MAX: u32 = 5;
 /// How long a scrub that has nothing to read waits.
 const SCRUB_REST_MS: u64 = 10;
 
+/// An idle partition looks at its space four times a second, from its second second on. So it has emptied a few segments,
+/// with a look for each.
+const TIDY_ROUNDS: u64 = 30;
+const TIDY_MS: u64 = 100;
+
 const OPENING_PAUSE_MS: u64 = 100;
 
 /// How long a machine takes before it starts the process.
@@ -131,12 +136,23 @@ impl Host {
 
     fn by_itself(&mut self, step: Step) -> Result<(), Violation> {
         self.carry_out_later()?;
-        if step == Step::Snapshot {
-            self.partition.snapshot();
-        } else {
-            self.partition.mark();
+        match step {
+            Step::Snapshot => self.partition.snapshot(),
+            Step::Tidy => return self.tidy(),
+            _ => self.partition.mark(),
         }
         self.run_jobs()?;
+        Ok(())
+    }
+
+    fn tidy(&mut self) -> Result<(), Violation> {
+        for _ in 0..TIDY_ROUNDS {
+            if self.partition.is_stopped() {
+                return Ok(());
+            }
+            self.pass_time(TIDY_MS);
+            self.settle()?;
+        }
         Ok(())
     }
 

@@ -31,11 +31,14 @@ pub use backup::{
     BACKED_UP, BackupCounts, BackupRotCounts, back_up, backup_case, backup_rot_case, rot_backup,
 };
 pub use failure::Failure;
-pub use faults::{FaultCounts, fail_every_call, fault_case};
+pub use faults::{
+    FaultCounts, fail_every_call, fail_every_call_of_moves, fault_case, move_fault_case,
+};
 pub use migration::{MigrationCounts, OldDirectory};
-pub use power::{Cut, PowerCounts, cut_power, sequences, sequences_of_bus};
+pub use power::{Cut, PowerCounts, cut_power, sequences, sequences_of_bus, sequences_of_moves};
 pub use rot::{
-    AsideCounts, RotCounts, TailDamage, aside_case, damage_tail, rot, rot_case, set_aside,
+    AsideCounts, RotCounts, TailDamage, aside_case, damage_tail, moved_rot_case, rot, rot_case,
+    rot_moved, set_aside,
 };
 pub use setting::Setting;
 pub use step::Step;

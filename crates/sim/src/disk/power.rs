@@ -51,6 +51,8 @@ pub struct PowerCounts {
     pub tails_copied: u64,
     /// Retired segments that were in use again when the sequence began.
     pub reused: u64,
+    /// Bodies that the last step has moved to the log's end.
+    pub moved: u64,
 }
 
 impl PowerCounts {
@@ -64,6 +66,7 @@ impl PowerCounts {
         self.tails_cut += other.tails_cut;
         self.tails_copied += other.tails_copied;
         self.reused += other.reused;
+        self.moved += other.moved;
     }
 }
 
@@ -97,6 +100,21 @@ pub fn sequences_of_bus() -> Vec<Vec<Step>> {
         .map(|one| vec![one])
         .chain(twos())
         .chain(threes)
+        .collect()
+}
+
+/// Sequences for worlds in which bodies are moved: by the last step, after a step that may change what there is to move.
+pub fn sequences_of_moves() -> Vec<Vec<Step>> {
+    let before = [
+        Step::Receive,
+        Step::Update,
+        Step::Delete,
+        Step::Clear,
+        Step::Snapshot,
+    ];
+    let before = before.into_iter().map(|step| vec![step]);
+    let all = [Vec::new()].into_iter().chain(before);
+    all.map(|steps| steps.into_iter().chain([Step::Tidy]).collect())
         .collect()
 }
 
@@ -159,7 +177,9 @@ impl Trial<'_> {
         self.counts.sequences = 1;
         self.counts.reused = host.tape().reused();
         host.record();
+        let moved_before = host.partition().moved_count();
         host.play(*last)?;
+        self.counts.moved += host.partition().moved_count() - moved_before;
         for point in host.into_points()? {
             self.counts.calls += 1;
             self.cut_at(&point)?;

@@ -10,6 +10,7 @@ mod aside;
 mod counts;
 mod damage;
 mod judge;
+mod moved;
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -34,6 +35,7 @@ use crate::seam::files_of;
 
 pub use aside::{AsideCounts, aside_case, set_aside};
 pub use counts::RotCounts;
+pub use moved::{moved_rot_case, rot_moved};
 
 const SECTOR_SIZE: usize = 512;
 const PAGE_SIZE: usize = 4096;

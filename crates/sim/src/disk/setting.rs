@@ -45,6 +45,8 @@ pub(super) enum Start {
     Full,
     /// Processes were killed during commits: what they wrote is only in the page cache.
     Killed,
+    /// Many segments have few bodies each. An idle partition moves those.
+    Scattered,
 }
 
 /// What else is in progress during a client's command.
@@ -156,6 +158,19 @@ impl Setting {
             Self::new("topics-waiting-cold", Fresh, OneByOne, AtOnce)
                 .with_copies_at_once(0)
                 .cold(),
+        ]
+    };
+
+    /// The worlds in which a partition moves bodies, as soon as it has time.
+    pub const SCATTERED: [Self; 4] = {
+        use Background::{AtOnce, Later};
+        use Start::Scattered;
+        use Traffic::{OneByOne, Overlapped};
+        [
+            Self::new("scattered", Scattered, OneByOne, AtOnce),
+            Self::new("scattered-overlapped", Scattered, Overlapped, Later),
+            Self::new("scattered-cold", Scattered, OneByOne, AtOnce).cold(),
+            Self::new("scattered-bus", Scattered, OneByOne, AtOnce).with_bus(),
         ]
     };
 
@@ -277,6 +292,7 @@ impl Setting {
         match self.start {
             Start::Fresh => {}
             Start::Recycled => cycle(&mut host)?,
+            Start::Scattered => scatter(&mut host)?,
             Start::Full => {
                 cycle(&mut host)?;
                 fill(&mut host)?;
@@ -291,6 +307,9 @@ impl Setting {
         Ok(host)
     }
 }
+
+/// So many that their space is too much for their bodies, and some stay while others are emptied.
+const SCATTERED_SEGMENTS: u64 = 6;
 
 pub(super) fn violation(what: &str, error: &dyn std::error::Error) -> Violation {
     Violation {
@@ -317,6 +336,31 @@ fn cycle(host: &mut Host) -> Result<(), Violation> {
     }
     host.play(Step::Send)?;
     host.play(Step::Receive)
+}
+
+/// Fills segments, and keeps one message of each. With bus queues it is in turns a message and one that has two copies.
+fn scatter(host: &mut Host) -> Result<(), Violation> {
+    let segments = |host: &Host| files_of(host.partition().log()).segments().count();
+    for round in 0..SCATTERED_SEGMENTS {
+        host.play(match (host.setting().has_bus, round % 2) {
+            (false, _) => Step::Send,
+            (true, 0) => Step::BusSend,
+            (true, _) => Step::BusPublish,
+        })?;
+        let before = segments(host);
+        let mut messages = 0;
+        while segments(host) == before {
+            host.play(Step::Send)?;
+            host.play(Step::Delete)?;
+            messages += 1;
+            assert!(messages < 1000, "no segment gets full");
+        }
+    }
+    // The second one lies behind the first: what comes before both is not needed for a start.
+    for step in [Step::Snapshot, Step::Send, Step::Snapshot, Step::Send] {
+        host.play(step)?;
+    }
+    Ok(())
 }
 
 /// Sends until the next turn must begin a new segment.

@@ -42,6 +42,8 @@ pub enum Step {
     Snapshot,
     /// Marks the log's end, as an idle partition does.
     Mark,
+    /// Gives an idle partition time to move bodies out of segments that have few, and to remove these segments.
+    Tidy,
     /// Sends a message to the bus queue.
     BusSend,
     /// Sends one that is scheduled and expires.

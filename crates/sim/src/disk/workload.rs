@@ -67,6 +67,25 @@ impl Workload {
     }
 }
 
+impl Workload {
+    /// A workload in a world with bodies to move: before and after a restart.
+    pub(super) fn of_moves(setting: Setting, entropy: u64) -> Self {
+        let acts = [
+            Act::Play(Step::Send),
+            Act::Play(Step::Tidy),
+            Act::Play(Step::Receive),
+            Act::Restart { is_clean: true },
+            Act::Play(Step::Delete),
+            Act::Play(Step::Snapshot),
+        ];
+        Self {
+            setting,
+            entropy,
+            acts: acts.into(),
+        }
+    }
+}
+
 /// Lets half a minute pass, and lets the partition do its due work.
 pub(super) fn wait(host: &mut Host) -> Result<(), Violation> {
     host.pass_time(25_000);

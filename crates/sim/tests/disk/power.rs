@@ -3,7 +3,9 @@
 
 use std::time::Instant;
 
-use kew_sim::disk::{Cut, PowerCounts, Setting, Step, cut_power, sequences, sequences_of_bus};
+use kew_sim::disk::{
+    Cut, PowerCounts, Setting, Step, cut_power, sequences, sequences_of_bus, sequences_of_moves,
+};
 
 use crate::support::{is_wanted, number, on_all_cores, replayed, seed};
 
@@ -56,6 +58,26 @@ fn no_power_cut_loses_acknowledged_bus_messages() {
     }
     assert!(all.second_cuts >= all.disks / 4, "{all:?}");
     assert!(all.tails_cut >= all.disks / 200, "{all:?}");
+}
+
+/// Segments with few bodies are emptied: the power goes off at every call of that, too.
+#[test]
+fn no_power_cut_loses_bodies_that_move() {
+    let cut = Cut {
+        seed: seed(),
+        drawn: u32::try_from(number("KEW_DISK_STATES", 10)).unwrap() / 3,
+        again_one_in: 8,
+        again_everywhere_one_in: 128,
+    };
+    let sequences = sequences_of_moves();
+    let all = cut_all("power cuts, moves", &Setting::SCATTERED, &sequences, cut);
+    if replayed().is_some() {
+        return;
+    }
+    // A few of each world, or the test proves nothing. A queue that was cleared has none to move.
+    assert!(all.moved >= 2 * all.sequences, "{all:?}");
+    assert!(all.disks >= 1_000, "{all:?}");
+    assert!(all.second_cuts >= all.disks / 8, "{all:?}");
 }
 
 /// One in this many of the longest sequences is played.

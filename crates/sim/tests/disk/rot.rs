@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use kew_sim::disk::{
-    AsideCounts, RotCounts, TailDamage, WorkloadKind, aside_case, damage_tail, rot, rot_case,
-    set_aside,
+    AsideCounts, RotCounts, Setting, TailDamage, WorkloadKind, aside_case, damage_tail,
+    moved_rot_case, rot, rot_case, rot_moved, set_aside,
 };
 
 use crate::support::{is_wanted, number, on_all_cores, replayed, seed};
@@ -57,6 +57,40 @@ fn no_damage_of_topics_goes_unnoticed() {
     ] {
         assert!(rare >= injections / 1000, "{counts:?}");
     }
+}
+
+/// Bodies were moved, and two in five damages are where they are now.
+#[test]
+fn no_damage_of_moved_bodies_goes_unnoticed() {
+    let injections = number("KEW_DISK_INJECTIONS", 40_000) / 40;
+    let (seed, began) = (seed(), Instant::now());
+    let settings = Setting::SCATTERED;
+    let (counts, moved) = on_all_cores(
+        settings.len(),
+        |index| {
+            let setting = settings[index];
+            if !is_wanted(&moved_rot_case(setting)) {
+                return (RotCounts::default(), 0);
+            }
+            let rotten = rot_moved(setting, seed, injections / settings.len() as u64);
+            rotten.unwrap_or_else(|failure| panic!("{failure}"))
+        },
+        |sum: &mut (RotCounts, u64), more| {
+            sum.0.add(&more.0);
+            sum.1 += more.1;
+        },
+    );
+    println!(
+        "bit rot, moves, seed {seed}: {moved} have moved, {counts:?} in {:.1} s",
+        began.elapsed().as_secs_f64()
+    );
+    if replayed().is_some() {
+        return;
+    }
+    assert!(moved >= 2 * settings.len() as u64, "{moved}");
+    assert!(counts.in_last_batches >= injections / 4, "{counts:?}");
+    assert!(counts.bodies >= injections / 20, "{counts:?}");
+    assert!(counts.scrubbed >= injections / 20, "{counts:?}");
 }
 
 /// A page with messages is damaged in both copies, of one or two runs at a time.
