@@ -1,10 +1,10 @@
-//! Backups of the partition while it runs. One is begun between two steps, and its files are copied a few at a time, with
-//! steps in between: the partition retires segments, moves bodies and writes snapshots meanwhile. Then the backup is
-//! restored, and everything is received from the restored partition: a checker that knows what clients knew when the
+//! Backups of the partition while it runs. One is begun between two steps, and its files are copied a few at a time,
+//! with steps in between: the partition retires segments, moves bodies and writes snapshots meanwhile. Then the backup
+//! is restored, and everything is received from the restored partition: a checker that knows what clients knew when the
 //! backup began looks on.
 //!
-//! The next backup goes to the same disk, and uses the copies of the one before. The copies are made of a disk as it is, so
-//! that they meet none of the faults that are meant for the partition.
+//! The next backup goes to the same disk, and uses the copies of the one before. The copies are made of a disk as it is,
+//! so that they meet none of the faults that are meant for the partition.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -226,8 +226,8 @@ impl World {
         Ok(())
     }
 
-    /// Everything is received from the restored partition, and nothing that was settled before the backup. Returns whether
-    /// it had records on pages alone when it was opened.
+    /// Everything is received from the restored partition, and nothing that was settled before the backup. Returns
+    /// whether it had records on pages alone when it was opened.
     fn check_restored(&self, known: Known, salt: u64) -> Result<bool, Violation> {
         let disk = match restored(&self.backups.disk) {
             Ok(disk) => Arc::new(disk),

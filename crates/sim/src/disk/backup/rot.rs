@@ -1,6 +1,6 @@
 //! Bit rot of backups: of what is copied, of the copies, of a restored directory that is restored again, and of what a
-//! disk writes while files are copied to it. A backup and a restore name the damage, or give what the source holds. They
-//! never give something else.
+//! disk writes while files are copied to it. A backup and a restore name the damage, or give what the source holds.
+//! They never give something else.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -133,8 +133,8 @@ impl Trial {
         found.check(&self.holds, "bit rot")
     }
 
-    /// Takes a backup of a damaged source, with the plan of a server that does not know of the damage, or with one that is
-    /// made of the damaged files.
+    /// Takes a backup of a damaged source, with the plan of a server that does not know of the damage, or with one that
+    /// is made of the damaged files.
     fn damage_source(&mut self, place: &mut String) -> Result<(), Violation> {
         let source = self.source.kill();
         let file = damage(&source, "", &mut self.random);
