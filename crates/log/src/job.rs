@@ -92,7 +92,8 @@ impl JobKind {
         matches!(self, Self::Commit | Self::Agree)
     }
 
-    /// Whether it is a job of an owner that waits for other machines, perhaps for long. [`OwnedLog::stop`](crate::OwnedLog::stop) ends that.
+    /// Whether it is a job of an owner that waits for other machines, perhaps for long.
+    /// [`OwnedLog::stop`](crate::OwnedLog::stop) ends that.
     pub const fn waits_for_others(self) -> bool {
         matches!(self, Self::Agree | Self::Renew)
     }
@@ -111,8 +112,8 @@ impl Job {
         Self(Task::Load(Box::new(|| Box::new(read()))))
     }
 
-    /// A job of a log of another crate, which takes the result: [`JobOutcome::take_other`]. `run` adds what it has read for
-    /// a follower to the pieces. `size_bytes` is what a commit writes.
+    /// A job of a log of another crate, which takes the result: [`JobOutcome::take_other`]. `run` adds what it has read
+    /// for a follower to the pieces. `size_bytes` is what a commit writes.
     pub fn other<T: Any + Send, E: Any + Send>(
         kind: JobKind,
         size_bytes: u64,
@@ -297,7 +298,7 @@ impl fmt::Debug for JobOutcome {
     }
 }
 
-/// One record on its way to its file.
+/// One record, or the first block of a segment, on its way to its file.
 pub(crate) struct Write {
     pub(crate) segment: Arc<Segment>,
     /// Where in the file.
@@ -307,9 +308,9 @@ pub(crate) struct Write {
 
 /// Writes and syncs everything that was staged.
 pub(crate) struct Commit {
-    /// In order of position.
+    /// Records in order of position, and headers.
     pub(crate) writes: Vec<Write>,
-    /// A claim that everything before is durable. Only if there is nothing to write: a record says it too.
+    /// A claim that everything before is durable. Only if there is no record to write, which says it too.
     pub(crate) claim: Option<WriteClaim>,
     /// Everything up to here is durable when the commit is done.
     pub(crate) end: LogPosition,
@@ -463,8 +464,8 @@ pub(crate) struct Retire {
 #[derive(Default)]
 pub(crate) struct Unneeded {
     pub(crate) snapshots: Vec<LogPosition>,
-    /// Pairs of page files that no snapshot names whose file is there. Known only while they are being removed: otherwise
-    /// the pages know them.
+    /// Pairs of page files that no snapshot names whose file is there. Known only while they are being removed:
+    /// otherwise the pages know them.
     pub(crate) pairs: Vec<u32>,
     pub(crate) segments: Vec<Arc<Segment>>,
     /// Segments that were kept to be reused, and whose space is needed.

@@ -1,14 +1,15 @@
 //! Scrub: reads what is durable a file at a time, in pieces, to find damage before anybody needs the data.
 //!
-//! Files of a pass are the snapshots that are kept, both copies of each page that they name, and the segments: of the one
-//! that is appended to, what was durable when the pass came to it. The log only names the next file: it is read on another
-//! thread, which waits between two pieces. A segment that is retired meanwhile is read to its end, because its file is not
-//! used again before that. A damaged header of a segment that nothing is appended to any more is written again. Nothing
-//! else is changed.
+//! Files of a pass are the snapshots that are kept, both copies of each page that they name, and the segments: of the
+//! one that is written to, what was durable when the pass came to it. The log only names the next file: it is read on
+//! another thread, which waits between two pieces. A segment that is retired meanwhile is read to its end, because its
+//! file is not used again before that. A damaged header of a segment that no commit writes to any more is written
+//! again. Nothing else is changed.
 //!
 //! Data may come faster than a pass can read it. So it reads the segments that there were when it began, the snapshots
-//! that were kept then, and each page once, in the order of their places, in which they were written. If a snapshot is removed meanwhile, its pages are gone or named by
-//! the newest one: the pass goes on with that one, behind what it has read, up to what was written when it began.
+//! that were kept then, and each page once, in the order of their places, in which they were written. If a snapshot is
+//! removed meanwhile, its pages are gone or named by the newest one: the pass goes on with that one, behind what it has
+//! read, up to what was written when it began.
 
 mod snapshots;
 
@@ -18,13 +19,13 @@ use std::sync::Arc;
 
 use crate::batch::{Entries, Entry};
 use crate::format::{
-    FormatError, RECORD_ALIGNMENT, RECORD_HEADER_SIZE, RecordKind, SEGMENT_HEADER_BLOCK_SIZE,
-    SegmentHeader, body_crc,
+    RECORD_ALIGNMENT, RECORD_HEADER_SIZE, RecordKind, SEGMENT_HEADER_BLOCK_SIZE, SegmentHeader,
+    body_crc,
 };
 use crate::pages::{FirstParts, TablePage};
 use crate::places::Places;
 use crate::reader::records::{Record, RecordReader};
-use crate::segment::{self, Segment};
+use crate::segment::Segment;
 use crate::snapshot::PartReader;
 use crate::storage::{self, IoFailure, Storage};
 use crate::{LogId, LogPosition, PageNumber, PagePlace};
@@ -41,8 +42,8 @@ pub struct ScrubCursor {
     pub(crate) snapshot: Option<LogPosition>,
     /// All pages up to this place were read.
     pub(crate) page: Option<PagePlace>,
-    /// The first and the last place of which both copies were damaged: what other snapshots name between them is looked at
-    /// again.
+    /// The first and the last place of which both copies were damaged: what other snapshots name between them is looked
+    /// at again.
     pub(crate) lost: Option<(PagePlace, PagePlace)>,
     /// A snapshot was removed before all of its pages were read.
     pub(crate) has_pages_left: bool,
@@ -72,8 +73,8 @@ pub struct ScrubDamage {
     pub what: String,
     /// The positions of the records that cannot be read. `None` for a snapshot or a file of pages.
     pub positions: Option<Range<LogPosition>>,
-    /// False where nothing says that there was a record: behind the last one of a segment that a repair or a restore has
-    /// kept, or in one that a repair has rewritten, which leaves what it could not read as it was. Bodies there may
+    /// False where nothing says that there was a record: behind the last one of a segment that a repair or a restore
+    /// has kept, or in one that a repair has rewritten, which leaves what it could not read as it was. Bodies there may
     /// still be damaged since.
     pub is_certain: bool,
     /// Whether it was written again as it was, and is not damaged any more: the header of a segment.
@@ -91,6 +92,9 @@ pub struct Scrubbed {
     pub damage: Vec<ScrubDamage>,
     /// Whether the file, or a part of it, was not read for lack of a descriptor.
     pub is_skipped: bool,
+    /// A segment whose header is not as it was written, and may be written by a commit alone:
+    /// [`LogFiles::write_header`](crate::LogFiles::write_header).
+    pub header: Option<String>,
 }
 
 /// A file to read. Any thread may do that.
@@ -105,9 +109,11 @@ pub struct Scrub {
     is_skipped: bool,
     /// Whether anything in the segment says that some of the log was durable. A repair leaves nothing that does.
     is_proven: bool,
-    /// Whether the segment is appended to. Then nothing else may be written and synced: a sync tells of a failed write once,
-    /// and the commit has to learn of it.
-    is_active: bool,
+    /// Whether a commit may still write to the segment. Then nothing else syncs its file: a failed write is reported to
+    /// one sync only, and the commit needs that report.
+    is_open: bool,
+    /// Of such a segment, the name, once its header is known to be damaged and a commit can write it again.
+    header: Option<String>,
     /// Everything before this position was durable.
     durable: LogPosition,
 }
@@ -158,8 +164,8 @@ impl Scrub {
         }
     }
 
-    /// The segment that is appended to. Everything before `limit` is durable.
-    pub(crate) fn of_active(
+    /// A segment that commits may still write to. Everything before `limit` is durable.
+    pub(crate) fn of_open(
         storage: Arc<dyn Storage>,
         segment: Arc<Segment>,
         limit: LogPosition,
@@ -167,7 +173,7 @@ impl Scrub {
     ) -> Self {
         Self {
             is_proven: true,
-            is_active: true,
+            is_open: true,
             ..Self::of_segment(storage, segment, limit, Some(limit), cursor)
         }
     }
@@ -195,7 +201,8 @@ impl Scrub {
             places: Places::default(),
             is_skipped: false,
             is_proven: false,
-            is_active: false,
+            is_open: false,
+            header: None,
             durable: LogPosition::new(0),
         }
     }
@@ -246,6 +253,7 @@ impl Scrub {
             read_bytes: self.read_bytes,
             damage,
             is_skipped: self.is_skipped,
+            header: self.header,
         }
     }
 
@@ -258,16 +266,19 @@ impl Scrub {
     /// Reads a segment's header, which the next start needs. Returns where its records begin.
     fn read_header(&mut self, segment: &Segment) -> Option<LogPosition> {
         self.is_proven |= segment.header.durable > LogPosition::new(0);
-        let what = match header_damage(segment) {
+        let (what, is_readable) = match header_damage(segment) {
             Ok(None) => return Some(segment.first()),
-            Ok(Some(what)) => what,
+            Ok(Some(what)) => (what, true),
             Err(failure) if failure.is_no_descriptor() => {
                 self.is_skipped = true;
                 return None;
             }
-            Err(failure) => failure.to_string(),
+            Err(failure) => (failure.to_string(), false),
         };
-        let (is_repaired, what) = self.repair_header(segment, what);
+        let (is_repaired, what) = match self.is_open {
+            true => (false, self.leave_header(segment, what, is_readable)),
+            false => repair_header(segment, what),
+        };
         self.damage.push(ScrubDamage {
             file: segment.name.clone(),
             offset: 0,
@@ -279,21 +290,16 @@ impl Scrub {
         Some(segment.first())
     }
 
-    /// Writes a damaged header again, if it can. Returns whether it is whole now, and what is to be said.
-    fn repair_header(&self, segment: &Segment, what: String) -> (bool, String) {
-        if self.is_active {
-            let until = "it is written again once nothing is appended to the segment any more";
-            return (false, format!("{what}; {until}"));
+    /// Leaves a damaged header to the next commit. A commit that fails ends the service, which goes on without a
+    /// header: so what was a bad sector waits until no commit writes to the segment. Returns what is to be said.
+    fn leave_header(&mut self, segment: &Segment, what: String, is_readable: bool) -> String {
+        let len = storage::len(&*segment.file, &segment.name);
+        // A file that was cut is refused by the next start, whatever its header says.
+        if is_readable && len.is_ok_and(|len| len >= segment.header.capacity_bytes) {
+            self.header = Some(segment.name.clone());
+            return what;
         }
-        // All of it is in memory, and nothing else writes to a segment that is durable and complete.
-        match rewrite_header(segment) {
-            Ok(None) => (true, what),
-            Ok(Some(_)) => (false, what),
-            Err(failure) => {
-                let what = format!("{what}; to write it again failed: {failure}");
-                (false, what)
-            }
-        }
+        format!("{what}; it is not written again while messages are written to this segment")
     }
 
     /// Reads some records. Returns where the next ones begin; `None` if there are none.
@@ -305,7 +311,8 @@ impl Scrub {
     ) -> Option<LogPosition> {
         let offset = segment.offset_of(from);
         // From the disk and not from memory, where the bytes may be better.
-        segment.file.forget_cached(offset, 2 * STEP_BYTES);
+        let forgotten = (2 * STEP_BYTES).min(segment.offset_of(limit) - offset);
+        segment.file.forget_cached(offset, forgotten);
         let mut at = from;
         let next = match self.try_read_records(segment, &mut at, limit) {
             Ok(next) => next,
@@ -324,8 +331,10 @@ impl Scrub {
                 (end < limit).then_some(end)
             }
         };
-        // The cache is for what clients read.
-        segment.file.forget_cached(offset, 2 * STEP_BYTES);
+        // The cache is for what clients read: most of all, what was written last.
+        if !self.is_open {
+            segment.file.forget_cached(offset, forgotten);
+        }
         next
     }
 
@@ -336,10 +345,10 @@ impl Scrub {
         at: &mut LogPosition,
         limit: LogPosition,
     ) -> Result<Option<LogPosition>, IoFailure> {
-        let mut reader = RecordReader::new(segment);
+        let mut reader = RecordReader::until(segment, limit);
         let step_end = at.plus(STEP_BYTES).min(limit);
         while *at < step_end {
-            let hole: FormatError = match reader.read(*at)? {
+            let hole = match reader.read(*at)? {
                 Ok(record) => {
                     self.is_proven |= record.header.durable > LogPosition::new(0);
                     self.durable = self.durable.max(record.header.durable);
@@ -352,14 +361,11 @@ impl Scrub {
                 }
                 Err(error) => error,
             };
-            let found = reader.find_from(at.plus(1))?;
-            let next = found.filter(|found| *found < limit);
-            let positions = *at..next.unwrap_or(limit);
-            self.note_records(segment, positions, hole.to_string());
-            match next {
-                Some(next) => *at = next,
-                None => return Ok(None),
-            }
+            // A search ends with its step too. The next one goes on with the same hole.
+            let found = reader.find_in(at.plus(1)..step_end)?;
+            let next = found.unwrap_or(step_end);
+            self.note_records(segment, *at..next, hole.to_string());
+            *at = next;
         }
         Ok(Some(*at))
     }
@@ -416,7 +422,7 @@ impl Scrub {
 
 /// What is wrong with the first block of a segment on the disk, if anything is.
 fn header_damage(segment: &Segment) -> Result<Option<String>, IoFailure> {
-    let expected = first_block(segment);
+    let expected = segment.first_block();
     segment.file.forget_cached(0, SEGMENT_HEADER_BLOCK_SIZE);
     let mut bytes = vec![0; expected.len()];
     let read = storage::read_at(&*segment.file, &segment.name, &mut bytes, 0)?;
@@ -435,22 +441,29 @@ fn header_damage(segment: &Segment) -> Result<Option<String>, IoFailure> {
     }))
 }
 
+/// Writes a damaged header again, if it can. Returns whether it is whole now, and what is to be said.
+fn repair_header(segment: &Segment, what: String) -> (bool, String) {
+    // All of it is in memory, and nothing else writes to a segment that is durable and complete.
+    match rewrite_header(segment) {
+        Ok(None) => (true, what),
+        Ok(Some(_)) => (false, what),
+        Err(failure) => {
+            let what = format!("{what}; to write it again failed: {failure}");
+            (false, what)
+        }
+    }
+}
+
 /// Writes the first block again. Returns what is still wrong with it.
 fn rewrite_header(segment: &Segment) -> Result<Option<String>, IoFailure> {
     // The next start refuses a file that was cut, whatever its header says.
     if storage::len(&*segment.file, &segment.name)? < segment.header.capacity_bytes {
         return header_damage(segment);
     }
-    let written = storage::write_all_at(&*segment.file, &segment.name, &first_block(segment), 0)
+    let written = storage::write_all_at(&*segment.file, &segment.name, &segment.first_block(), 0)
         .and_then(|()| storage::sync_data(&*segment.file, &segment.name));
     let damage = written.and_then(|()| header_damage(segment));
     // It counts as a file that is only read again.
     segment.file.release();
     damage
-}
-
-/// Where its records begin lies behind the header, unless that says it.
-fn first_block(segment: &Segment) -> Vec<u8> {
-    let beginning = segment.header.first.is_none().then(|| segment.first());
-    segment::header_block(&segment.header, beginning)
 }

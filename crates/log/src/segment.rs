@@ -45,6 +45,13 @@ impl Segment {
         next.map_or(own, |next| own.min(next.first()))
     }
 
+    /// The first block of its file, once it has a record. Where its records begin lies behind the header, unless that
+    /// says it.
+    pub(crate) fn first_block(&self) -> Vec<u8> {
+        let beginning = self.header.first.is_none().then_some(self.first);
+        header_block(&self.header, beginning)
+    }
+
     /// Whether a recovery made this segment, which goes on within an older one. The older one may have records
     /// behind that place, which do not count any more.
     pub(crate) fn took_over_within(&self, older: &Self) -> bool {

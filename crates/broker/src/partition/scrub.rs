@@ -1,17 +1,17 @@
 //! Scrub: which file is read next, whose bytes are damaged, and snapshots that make damage harmless for a start.
 //!
-//! A pass reads every file once ([`kew_log::Scrub`]). Damaged records may have bytes of messages: those are read one
-//! by one, because each has a checksum of its own, and many of a damaged batch are whole. One that several messages have,
-//! because a topic gave each of its subscriptions a copy, is read once, and listed for each of them. No message is changed:
-//! a damaged one stays, and reading it has the result that it always had.
+//! A pass reads every file once ([`kew_log::Scrub`]). Damaged records may have bytes of messages: those are read one by
+//! one, because each has a checksum of its own, and many of a damaged batch are whole. One that several messages have,
+//! because a topic gave each of its subscriptions a copy, is read once, and listed for each of them. No message is
+//! changed: a damaged one stays, and reading it has the result that it always had.
 //!
 //! A start replays the log from a snapshot. If records behind it are damaged, or a snapshot is, the partition writes
-//! snapshots until no start needs what is damaged. The same follows from damage of snapshots that a start has found, and
-//! from damage of pages that a load has found, also if there is no scrub.
+//! snapshots until no start needs what is damaged. The same follows from damage of snapshots that a start has found,
+//! and from damage of pages that a load has found, also if there is no scrub.
 //!
-//! A page of which both copies are damaged, and whose messages are nowhere else, is named by the next snapshots, too. The
-//! report counts such pages, because no backup can be made, until their messages are set aside (`loads/warming.rs`) and
-//! what is left of their runs has another page.
+//! A page of which both copies are damaged, and whose messages are nowhere else, is named by the next snapshots, too.
+//! The report counts such pages, because no backup can be made, until their messages are set aside (`loads/warming.rs`)
+//! and what is left of their runs has another page.
 
 mod search;
 
@@ -52,12 +52,12 @@ pub struct ScrubReport {
     pub bodies: Vec<DamagedBody>,
     /// How many there are.
     pub bodies_count: u64,
-    /// Pages with messages or remembered ids that cannot be read, and that the newest snapshot names: no backup can be made,
-    /// and a start that reads one of ids fails. Known once a snapshot was written after the damage was found. With a limit
-    /// for memory, most are gone a few snapshots later.
+    /// Pages with messages or remembered ids that cannot be read, and that the newest snapshot names: no backup can be
+    /// made, and a start that reads one of ids fails. Known once a snapshot was written after the damage was found.
+    /// With a limit for memory, most are gone a few snapshots later.
     pub unreadable_pages: u64,
-    /// Messages that are set aside because their records are lost, of the first thousand runs with some. Only if they were
-    /// asked for ([`Partition::quarantined_runs`]).
+    /// Messages that are set aside because their records are lost, of the first thousand runs with some. Only if they
+    /// were asked for ([`Partition::quarantined_runs`]).
     pub quarantined: Vec<QuarantinedRun>,
     /// How many messages are set aside.
     pub quarantined_count: u64,
@@ -266,8 +266,8 @@ impl<T> Partition<T> {
         Some(ScrubJob(work))
     }
 
-    /// When the next pass begins, or the search of the one that goes on takes its next step. `None` if a job comes first, or
-    /// a read.
+    /// When the next pass begins, or the search of the one that goes on takes its next step. `None` if a job comes
+    /// first, or a read.
     pub fn next_scrub_at(&self) -> Option<BootTime> {
         if !self.may_scrub() {
             return None;
@@ -333,10 +333,16 @@ impl<T> Partition<T> {
         self.scrub.is_out = false;
         match outcome.0 {
             Done::File(scrubbed) => {
-                self.scrub.cursor = Some(scrubbed.next);
                 self.scrub.read_bytes += scrubbed.read_bytes;
+                let mut places = scrubbed.damage;
+                let header = scrubbed.header;
+                if header.is_some_and(|file| !self.write_header(&file, &mut places)) {
+                    // No commit writes to it any more. It is read again, and then the scrub can write its header.
+                    return;
+                }
+                self.scrub.cursor = Some(scrubbed.next);
                 self.scrub.is_incomplete |= scrubbed.is_skipped;
-                self.note_damage(scrubbed.damage);
+                self.note_damage(places);
             }
             Done::Bodies(damaged) => {
                 for body in damaged {
@@ -344,6 +350,18 @@ impl<T> Partition<T> {
                 }
             }
         }
+    }
+
+    /// Has the next commit write a header that the scrub may not write. Returns whether it does.
+    fn write_header(&mut self, file: &str, places: &mut [ScrubDamage]) -> bool {
+        let files = self.log.files_mut();
+        let is_written = files.is_some_and(|files| files.write_header(file));
+        if is_written {
+            tracing::warn!("the next commit writes the header of {file} again");
+            let of_header = places.iter_mut().filter(|it| it.offset == 0);
+            of_header.for_each(|place| place.is_repaired = true);
+        }
+        is_written
     }
 
     /// Notes the damage in one file.
@@ -373,8 +391,8 @@ impl<T> Partition<T> {
         }
     }
 
-    /// Notes the damage of pages that a load has found. Where the other copy was read, it is the only one. Each place counts
-    /// once: a page of which nothing can be read is asked for again and again.
+    /// Notes the damage of pages that a load has found. Where the other copy was read, it is the only one. Each place
+    /// counts once: a page of which nothing can be read is asked for again and again.
     pub(super) fn avoid_pages(&mut self, read: &PagesRead) {
         for damage in read.damage().iter().chain(read.lost()) {
             let PageDamage { file, offset, what } = damage.clone();
@@ -399,8 +417,9 @@ impl<T> Partition<T> {
         self.scrub.avoided = self.scrub.avoided.max(Some(position));
     }
 
-    /// Writes snapshots until no start needs what is damaged: two that are whole, behind it. On a full disk only those are
-    /// written that make space, and they count too: others would take the ballast, and the space of the older snapshot.
+    /// Writes snapshots until no start needs what is damaged: two that are whole, behind it. On a full disk only those
+    /// are written that make space, and they count too: others would take the ballast, and the space of the older
+    /// snapshot.
     ///
     /// Two cannot help if a page is named that cannot be read. Then it ends all the same, and the report says so.
     pub(super) fn avoid_damage(&mut self) {

@@ -170,6 +170,60 @@ fn damage_in_the_segment_that_is_written_to_is_found_too() {
     assert_eq!(readable(&mut driver), (0..last).collect::<Vec<_>>());
 }
 
+/// The next start needs it, and nothing but the scrub looks at it before.
+#[test]
+fn a_damaged_header_of_the_segment_that_is_written_to_is_written_again() {
+    let (mut driver, count) = filled();
+    let span = driver.partition.log().files().unwrap().segments().last();
+    let active = format!("segment-{:020}", span.unwrap().number);
+    driver.storage.flip(&active, 8, 1);
+    assert!(!inspect(&driver.storage).unwrap().damage.is_empty());
+    let report = scrub(&mut driver);
+    assert_eq!(report.places, []);
+    assert_eq!(inspect(&driver.storage).unwrap().damage, []);
+    let mut driver = driver.reopened();
+    assert_eq!(readable(&mut driver), (0..count).collect::<Vec<_>>());
+}
+
+/// The segment may be left before a pass has come to its end. It is read again, and then the scrub writes its header.
+#[test]
+fn a_damaged_header_of_a_segment_that_was_left_meanwhile_is_written_again() {
+    let (mut driver, mut count) = filled();
+    let newest = |driver: &Driver| {
+        let span = driver.partition.log().files().unwrap().segments().last();
+        format!("segment-{:020}", span.unwrap().number)
+    };
+    let active = newest(&driver);
+    driver.storage.flip(&active, 8, 1);
+    driver.now = driver.now.plus_ms(24 * 3600 * 1000);
+    driver.rest();
+    let (mut jobs, mut reads) = (0, 0);
+    while driver.partition.scrub_report().passes == 0 {
+        if let Some(job) = driver.partition.next_scrub() {
+            let outcome = job.run();
+            if outcome.places().iter().any(|place| place.file == active) {
+                reads += 1;
+                while newest(&driver) == active {
+                    driver.ask(send(body(count))).unwrap();
+                    count += 1;
+                }
+                driver.ask(send(body(count))).unwrap();
+                count += 1;
+            }
+            driver.partition.scrubbed(outcome);
+        }
+        driver.now = driver.now.plus_ms(10);
+        driver.rest();
+        jobs += 1;
+        assert!(jobs < 1000, "it does not end");
+    }
+    assert_eq!(reads, 2);
+    assert_eq!(driver.partition.scrub_report().places, []);
+    assert_eq!(inspect(&driver.storage).unwrap().damage, []);
+    let mut driver = driver.reopened();
+    assert_eq!(readable(&mut driver), (0..count).collect::<Vec<_>>());
+}
+
 #[test]
 fn the_messages_of_a_damaged_batch_that_are_whole_are_served() {
     let (mut driver, count) = filled();

@@ -146,4 +146,20 @@ impl SegmentLog {
             record,
         });
     }
+
+    /// Queues the header of a segment for the next commit. Returns whether it did: not if no commit writes to that
+    /// segment any more, because its file may be closed.
+    pub fn write_header(&mut self, file: &str) -> bool {
+        let left = self.left.iter().map(|(_, segment)| segment);
+        let mut open = left.chain([&self.active]);
+        let open = open.find(|it| it.name == file && self.ended.is_none());
+        let write = open.map(|segment| Write {
+            segment: Arc::clone(segment),
+            offset: 0,
+            record: segment.first_block().into(),
+        });
+        let is_open = write.is_some();
+        self.staged.extend(write);
+        is_open
+    }
 }

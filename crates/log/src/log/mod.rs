@@ -367,7 +367,8 @@ impl SegmentLog {
     /// Lets the files of segments be closed that are only read from now on.
     fn release_left(&mut self) {
         let durable = self.durable;
-        let released = self.left.extract_if(.., |(end, _)| *end <= durable);
+        // A commit that ends where a segment was left may have begun before the roll there was staged.
+        let released = self.left.extract_if(.., |(end, _)| *end < durable);
         released.for_each(|(_, segment)| segment.file.release());
         let passed = self.passed.extract_if(.., |it| it.first() < durable);
         self.reclaim.retire_passed(passed);

@@ -12,8 +12,8 @@ use crate::segment::Segment;
 use crate::{LogPosition, PagePlace};
 
 impl SegmentLog {
-    /// The next file of a pass: the snapshots that are kept, then the segments that are complete on the disk, then what is
-    /// durable of the one that is appended to. `None` at the end of the pass.
+    /// The next file of a pass: the snapshots that are kept, then the segments, of which what is durable is read.
+    /// `None` at the end of the pass.
     pub fn next_scrub(&self, cursor: ScrubCursor) -> Option<Scrub> {
         let cursor = ScrubCursor {
             limit: cursor.limit.or_else(|| Some(self.scrub_limit())),
@@ -32,28 +32,23 @@ impl SegmentLog {
         if cursor.limit.is_some_and(|limit| *first >= limit.end) {
             return None;
         }
-        let Some((_, next)) = segments.next() else {
-            return self.scrub_of_active(segment, cursor);
-        };
-        let end = segment.end_before(Some(next));
-        let limit = end;
-        // A log that was rebuilt begins far behind the segments that it has kept.
-        let taken_over = (end == next.first()).then_some(end);
-        // The roll that leaves a segment may not be written yet.
-        let is_left = self.left.iter().any(|(_, left)| Arc::ptr_eq(left, segment));
-        let scrub = || {
-            let (storage, segment) = (self.storage.clone(), Arc::clone(segment));
-            Scrub::of_segment(storage, segment, limit, taken_over, cursor)
-        };
-        (end <= self.durable && !is_left).then(scrub)
-    }
-
-    /// What is durable by now of the segment that is appended to.
-    fn scrub_of_active(&self, segment: &Arc<Segment>, cursor: ScrubCursor) -> Option<Scrub> {
-        (segment.first() < self.durable).then(|| {
-            let (storage, segment) = (self.storage.clone(), Arc::clone(segment));
-            Scrub::of_active(storage, segment, self.durable, cursor)
-        })
+        let next = segments.next().map(|(_, next)| next);
+        let end = segment.end_before(next.map(|next| &**next));
+        let (storage, segment) = (self.storage.clone(), Arc::clone(segment));
+        // The roll that leads from one segment to the next may not be written yet.
+        let is_left = |(_, left): &(_, Arc<Segment>)| Arc::ptr_eq(left, &segment);
+        match next {
+            Some(next) if end <= self.durable && !self.left.iter().any(is_left) => {
+                // A log that was rebuilt begins far behind the segments that it has kept.
+                let taken_over = (end == next.first()).then_some(end);
+                let scrub = Scrub::of_segment(storage, segment, end, taken_over, cursor);
+                Some(scrub)
+            }
+            _ => {
+                let limit = end.min(self.durable);
+                (*first < limit).then(|| Scrub::of_open(storage, segment, limit, cursor))
+            }
+        }
     }
 
     /// One that was kept when the pass began, or the newest one if such a one was removed before it was read.
@@ -93,9 +88,9 @@ impl SegmentLog {
         newest_first.nth(1)
     }
 
-    /// Notes that the file of a snapshot, or of pages, is damaged. Such a snapshot does not count as one of the two that are
-    /// kept any more. The next snapshots have such pages elsewhere. Returns the position before which no start may begin, so
-    /// that none needs what is damaged.
+    /// Notes that the file of a snapshot, or of pages, is damaged. Such a snapshot does not count as one of the two
+    /// that are kept any more. The next snapshots have such pages elsewhere. Returns the position before which no start
+    /// may begin, so that none needs what is damaged.
     pub fn note_damaged_file(&mut self, file: &str) -> LogPosition {
         let beginning = LogPosition::new(0);
         match names::parse(file) {

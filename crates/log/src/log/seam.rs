@@ -138,6 +138,10 @@ impl LogFiles for SegmentLog {
         self.next_scrub(cursor)
     }
 
+    fn write_header(&mut self, file: &str) -> bool {
+        self.write_header(file)
+    }
+
     fn body_in_file(&self, at: BodyLocation) -> Option<Body> {
         self.body_in_file(at)
     }

@@ -1,5 +1,7 @@
 //! Reads a segment's records one after the other, and searches damaged space for records.
 
+use std::ops::Range;
+
 use crate::LogPosition;
 use crate::format::{
     BEGINNING_OFFSET, BEGINNING_SIZE, FormatError, RECORD_ALIGNMENT, RECORD_HEADER_SIZE,
@@ -44,6 +46,8 @@ pub(crate) struct RecordReader<'a> {
     file: &'a dyn StorageFile,
     name: &'a str,
     first: LogPosition,
+    /// Nothing is read behind this offset in the file.
+    end_bytes: u64,
     window: Window,
 }
 
@@ -76,7 +80,16 @@ impl<'a> RecordReader<'a> {
             file: &*segment.file,
             name: &segment.name,
             first: segment.first(),
+            end_bytes: segment.header.capacity_bytes,
             window,
+        }
+    }
+
+    /// Reads nothing behind a position.
+    pub(crate) fn until(segment: &'a Segment, limit: LogPosition) -> Self {
+        Self {
+            end_bytes: segment.offset_of(limit),
+            ..Self::new(segment)
         }
     }
 
@@ -100,6 +113,7 @@ impl<'a> RecordReader<'a> {
             file: &*blank.file,
             name: &blank.name,
             first: LogPosition::default(),
+            end_bytes: blank.header.capacity_bytes,
             window: Window::default(),
         };
         let begin = SEGMENT_HEADER_BLOCK_SIZE;
@@ -108,7 +122,7 @@ impl<'a> RecordReader<'a> {
             return Ok(Some(header.position));
         }
         let mut from = begin;
-        while let Some((offset, header)) = reader.find_header(from)? {
+        while let Some((offset, header)) = reader.find_header(from, reader.end_bytes)? {
             let into = offset - begin;
             if let Some(first) = header.position.as_u64().checked_sub(into) {
                 reader.first = LogPosition::new(first);
@@ -222,13 +236,25 @@ impl<'a> RecordReader<'a> {
         &mut self,
         position: LogPosition,
     ) -> Result<Option<LogPosition>, IoFailure> {
-        let mut from = self.offset_of(position);
+        self.find_until(self.offset_of(position), self.end_bytes)
+    }
+
+    /// The first valid record that begins in a range.
+    pub(crate) fn find_in(
+        &mut self,
+        range: Range<LogPosition>,
+    ) -> Result<Option<LogPosition>, IoFailure> {
+        self.find_until(self.offset_of(range.start), self.offset_of(range.end))
+    }
+
+    /// The first valid record that begins between two offsets in the file.
+    fn find_until(&mut self, mut from: u64, until: u64) -> Result<Option<LogPosition>, IoFailure> {
         // Candidates are read through a window of their own, so that this one can continue.
         let mut candidates = Self {
             window: Window::default(),
             ..*self
         };
-        while let Some((offset, header)) = self.find_header(from)? {
+        while let Some((offset, header)) = self.find_header(from, until)? {
             let position = self.first.plus(offset - SEGMENT_HEADER_BLOCK_SIZE);
             if header.position == position && candidates.read(position)?.is_ok() {
                 return Ok(Some(position));
@@ -238,15 +264,20 @@ impl<'a> RecordReader<'a> {
         Ok(None)
     }
 
-    /// The first valid header at or behind an offset in the file.
-    fn find_header(&mut self, from: u64) -> Result<Option<(u64, RecordHeader)>, IoFailure> {
+    /// The first valid header that begins between two offsets in the file.
+    fn find_header(
+        &mut self,
+        from: u64,
+        until: u64,
+    ) -> Result<Option<(u64, RecordHeader)>, IoFailure> {
         let seal = self.seal;
-        let capacity_bytes = self.header.capacity_bytes;
         let mut offset = from
             .max(SEGMENT_HEADER_BLOCK_SIZE)
             .next_multiple_of(RECORD_ALIGNMENT);
-        while offset < capacity_bytes {
-            let window = self.bytes(offset, WINDOW_SIZE)?;
+        while offset < until {
+            // A header that begins before the end of the range may reach behind it.
+            let wanted = memory_size(until - offset).saturating_add(RECORD_HEADER_SIZE - 1);
+            let window = self.bytes(offset, wanted.min(WINDOW_SIZE))?;
             let Some(last) = window.len().checked_sub(RECORD_HEADER_SIZE) else {
                 return Ok(None);
             };
@@ -267,9 +298,9 @@ impl<'a> RecordReader<'a> {
         Ok(None)
     }
 
-    /// The bytes from `offset` on: `count` of them unless the segment ends before.
+    /// The bytes from `offset` on: `count` of them unless what may be read ends before.
     fn bytes(&mut self, offset: u64, count: usize) -> Result<&[u8], IoFailure> {
-        let rest = memory_size(self.header.capacity_bytes.saturating_sub(offset));
+        let rest = memory_size(self.end_bytes.saturating_sub(offset));
         let count = count.min(rest);
         let held = offset
             .checked_sub(self.window.offset)

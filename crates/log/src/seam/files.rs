@@ -20,6 +20,10 @@ pub trait LogFiles {
     /// The next file of a pass. `None` at the end of the pass.
     fn next_scrub(&self, cursor: ScrubCursor) -> Option<Scrub>;
 
+    /// Writes the header of a segment again with the next commit. Returns whether it does: not if no commit writes to
+    /// that segment any more.
+    fn write_header(&mut self, file: &str) -> bool;
+
     /// A body in its file, also if it is in memory.
     fn body_in_file(&self, at: BodyLocation) -> Option<Body>;
 

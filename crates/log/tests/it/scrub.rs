@@ -1,5 +1,7 @@
 //! A scrub finds every damaged byte of what it reads, names it, and goes on behind it.
 
+mod open;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -40,7 +42,7 @@ fn pass(node: &Node) -> (Vec<ScrubDamage>, BTreeMap<String, u64>) {
     (damage, read)
 }
 
-/// The segment that is appended to.
+/// The segment that is appended to. A commit writes its header: `scrub/open.rs`.
 fn active(node: &Node) -> String {
     let last = node.log.segments().last().unwrap();
     format!("segment-{:020}", last.number)
@@ -258,15 +260,13 @@ fn what_is_not_durable_yet_is_not_read() {
     );
 }
 
-/// A sector that cannot be read hides what lies near it, and nothing else of its segment.
-#[test]
-fn a_pass_goes_on_behind_a_bad_sector() {
-    let disk = FaultyStorage::new();
+/// A log of records that take several reads, in segments of several. Returns also where records begin.
+fn of_large_bodies(disk: &FaultyStorage) -> (SegmentLog, Vec<LogPosition>) {
     let options = LogOptions::default();
     let (mut log, _) =
         SegmentLog::open(Arc::new(disk.clone()), options, 1, &mut Messages::default()).unwrap();
     let mut records = Vec::new();
-    for _ in 0..40 {
+    for _ in 0..60 {
         let at = log.reserve(Need::grow(0)).unwrap();
         let mut batch = BatchBuilder::at(at.position);
         batch.push_body(&[7; 100_000]);
@@ -277,6 +277,14 @@ fn a_pass_goes_on_behind_a_bad_sector() {
             log.complete(job.run()).unwrap();
         }
     }
+    (log, records)
+}
+
+/// A sector that cannot be read hides what lies near it, and nothing else of its segment.
+#[test]
+fn a_pass_goes_on_behind_a_bad_sector() {
+    let disk = FaultyStorage::new();
+    let (log, records) = of_large_bodies(&disk);
     let segment = log.segments().nth(1).unwrap();
     let of_segment = records
         .iter()
@@ -308,6 +316,36 @@ fn a_pass_goes_on_behind_a_bad_sector() {
     );
     assert_eq!(holes[1].start, last);
     assert!(damage.iter().all(|it| it.is_certain), "{damage:?}");
+}
+
+/// A hole of many steps is one place, and a commit beside it waits for no more than a piece.
+#[test]
+fn a_large_hole_is_searched_in_pieces() {
+    let disk = FaultyStorage::new();
+    let (log, records) = of_large_bodies(&disk);
+    let segment = log.segments().nth(2).unwrap();
+    let mut inside = records
+        .iter()
+        .filter(|at| (segment.first..segment.end).contains(*at));
+    let begin = *inside.next().unwrap();
+    let end = *inside.nth(9).unwrap();
+    let offset = 4096 + begin.as_u64() - segment.first.as_u64();
+    let size = usize::try_from(end.as_u64() - begin.as_u64()).unwrap();
+    let name = format!("segment-{:020}", segment.number);
+    disk.corrupt(&name, offset, &vec![9; size]);
+    let mut cursor = ScrubCursor::default();
+    let mut damage = Vec::new();
+    while let Some(mut scrub) = log.next_scrub(cursor) {
+        while let Some(read_bytes) = scrub.step() {
+            assert!(read_bytes < 400_000, "{read_bytes}");
+        }
+        let scrubbed = scrub.finish();
+        cursor = scrubbed.next;
+        damage.extend(scrubbed.damage);
+    }
+    assert_eq!(damage.len(), 1, "{damage:?}");
+    assert_eq!(damage[0].positions, Some(begin..end));
+    assert!(damage[0].is_certain);
 }
 
 fn run(mut scrub: Scrub) -> Scrubbed {
