@@ -247,15 +247,20 @@ fn send(clients: &Clients, now: Option<Timestamp>) -> BusCommand {
     }
 }
 
-/// A message with the number of this operation; scheduled for a while after `now`.
+/// A message with the number of this operation; scheduled for a while after `now`. Then it expires: while clients empty
+/// their queues, or long after that.
 pub(super) fn message(clients: &Clients, now: Option<Timestamp>) -> BusMessage {
     let mut bytes = (clients.asked() + 1).to_be_bytes().to_vec();
     bytes.extend(body(clients, "on the bus"));
+    let lives_ms = match clients.asked().is_multiple_of(2) {
+        true => 40_000,
+        false => 4_000_000,
+    };
     BusMessage {
         body: bytes.into(),
         message_id: None,
         session: None,
-        time_to_live_ms: now.map(|_| 40_000),
+        time_to_live_ms: now.map(|_| lives_ms),
         scheduled_at: now.map(|now| now.plus_ms(10_000)),
     }
 }

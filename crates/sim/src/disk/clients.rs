@@ -218,10 +218,11 @@ impl Clients {
         self.stored = stored;
     }
 
-    /// These messages are set aside: nobody sees them from now on.
+    /// These messages are set aside: nobody sees them from now on. Those of a run, which has so many numbers, end together.
     pub(super) fn are_set_aside(
         &mut self,
         messages: &[Token],
+        run_length: u64,
         now: Timestamp,
     ) -> Result<(), Violation> {
         for message in messages {
@@ -237,7 +238,7 @@ impl Clients {
             }
         }
         let listed = self.places_of(messages);
-        self.bus.lost_may_expire(&listed, now);
+        self.bus.lost_may_expire(&listed, run_length, now);
         Ok(())
     }
 

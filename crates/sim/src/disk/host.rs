@@ -367,7 +367,8 @@ impl Host {
             return Ok(());
         }
         let messages = self.set_aside();
-        self.clients.are_set_aside(&messages, self.now)
+        let run_length = self.setting.options().run_length.as_u64();
+        self.clients.are_set_aside(&messages, run_length, self.now)
     }
 
     /// The ids of all messages that were set aside.

@@ -71,11 +71,12 @@ pub const OF_QUARANTINE: [Planted; 3] =
     [QUARANTINE_NOT_LOGGED, OTHERS_QUARANTINED, DAMAGED_IS_EMPTY];
 
 /// The same of Service Bus, where such messages end by an event of their own.
-pub const OF_BUS_QUARANTINE: [Planted; 5] = [
+pub const OF_BUS_QUARANTINE: [Planted; 6] = [
     QUARANTINE_NOT_LOGGED,
     OTHERS_QUARANTINED,
     DAMAGED_IS_EMPTY,
     Planted::seams("LostEndsAtOnce", damaged::lost_ends_at_once),
+    Planted::seams("LostSchedulesEndEarly", damaged::lost_schedules_end_early),
     Planted::seams("EndOfLostNotLogged", damaged::end_of_lost_not_logged),
 ];
 

@@ -58,17 +58,21 @@ impl Checker {
         }
     }
 
-    /// Only these are listed as set aside. Others have ended, if they may have expired.
-    pub(crate) fn lost_may_expire(&mut self, listed: &BTreeSet<(Entity, u64)>, now: Timestamp) {
-        let may_have_expired = |life: &Life| match life.stage {
-            // How long it lives is counted from when it is due.
-            Stage::Scheduled { .. } => life.expires.from != Timestamp::NEVER,
-            Stage::Ready | Stage::Locked(_) | Stage::Deferred | Stage::Waiting { .. } => {
-                life.expires.may_have_passed(now)
-            }
+    /// Only these are listed as set aside. Others have ended, if they may have expired: all that are lost of their run end
+    /// together, once the last message of the run has expired. Each run has so many numbers.
+    pub(crate) fn lost_may_expire(
+        &mut self,
+        listed: &BTreeSet<(Entity, u64)>,
+        run_length: u64,
+        now: Timestamp,
+    ) {
+        let run_of = |(entity, number): &(Entity, u64)| (*entity, number / run_length);
+        let must_be_there = |(at, Lost(lives)): &(&(Entity, u64), &Lost)| {
+            listed.contains(at) || !lives.iter().any(|life| life.may_have_expired(now))
         };
-        self.lost
-            .retain(|at, Lost(lives)| listed.contains(at) || !lives.iter().any(may_have_expired));
+        let there = self.lost.iter().filter(must_be_there);
+        let there: BTreeSet<_> = there.map(|(at, _)| run_of(at)).collect();
+        self.lost.retain(|at, _| there.contains(&run_of(at)));
     }
 
     /// The messages that are set aside and have not ended.
@@ -104,5 +108,13 @@ impl Checker {
     /// They end with their queue.
     pub(super) fn lost_are_gone(&mut self, queue: usize) {
         self.lost.retain(|(own, _), _| own.queue != queue);
+    }
+}
+
+impl Life {
+    /// Whether its time to live may have ended, whatever else has become of it. That of a scheduled message is counted from
+    /// when it is due, and in a topic nothing expires.
+    fn may_have_expired(&self, now: Timestamp) -> bool {
+        self.entity.part != Part::Topic && self.expires.may_have_passed(now)
     }
 }
