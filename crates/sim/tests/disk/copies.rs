@@ -129,7 +129,9 @@ fn no_bit_rot_of_a_backup_goes_unnoticed() {
     assert!(counts.injections >= injections * 99 / 100, "{counts:?}");
     for rare in [
         counts.source_refused,
+        counts.source_pages_refused,
         counts.source_mended,
+        counts.source_both_mended,
         counts.source_harmless,
         counts.copy_refused,
         counts.copy_harmless,

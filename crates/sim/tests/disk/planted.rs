@@ -62,8 +62,10 @@ fn a_copy_that_is_not_verified_is_caught() {
     });
     let failure = caught.expect("the bug is missed");
     println!("{failure}");
+    // What the copy of a snapshot has is taken for damage of the source. That of a segment is found in a restore.
+    let promises = ["recovery", "a backup names what is damaged"];
     let promise = failure.violation.promise;
-    assert_eq!(promise, "recovery", "{failure}");
+    assert!(promises.contains(&promise), "{failure}");
 }
 
 fn catch(bugs: &[Planted], suite: impl Fn() -> Option<Box<Failure>>) {

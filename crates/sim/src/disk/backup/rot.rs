@@ -3,11 +3,14 @@
 //! They never give something else.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use kew_backup::{BackupError, Phase, Progress};
-use kew_log::{BackupPlan, FaultyStorage, OpenError, plan_backup};
+use kew_log::{
+    BackupPlan, FaultyStorage, LogPosition, OpenError, PagePlace, plan_backup, read_table,
+};
 
 use super::World;
 use crate::backups::{FILES, restore_to, restored, take, unnoted};
@@ -19,6 +22,9 @@ use crate::random::Stream;
 
 const SECTOR_SIZE: u64 = 512;
 
+/// The size of the header of a file of pages.
+const PAGES_HEADER_SIZE: u32 = 52;
+
 /// A file has this name until it is complete and checked.
 const TEMPORARY: &str = "prepare-";
 
@@ -29,8 +35,12 @@ pub struct BackupRotCounts {
     pub injections: u64,
     /// The source was damaged, and no backup was made: the damage was named.
     pub source_refused: u64,
+    /// The same because both copies of a page were damaged.
+    pub source_pages_refused: u64,
     /// The same, and a page was copied from its other copy.
     pub source_mended: u64,
+    /// The same, and the other copies of other pages are damaged, too.
+    pub source_both_mended: u64,
     /// The same, and the backup has none of it.
     pub source_harmless: u64,
     /// The copies were damaged, and not restored: the damage was named.
@@ -52,7 +62,9 @@ impl BackupRotCounts {
     pub fn add(&mut self, other: &Self) {
         self.injections += other.injections;
         self.source_refused += other.source_refused;
+        self.source_pages_refused += other.source_pages_refused;
         self.source_mended += other.source_mended;
+        self.source_both_mended += other.source_both_mended;
         self.source_harmless += other.source_harmless;
         self.copy_refused += other.copy_refused;
         self.copy_harmless += other.copy_harmless;
@@ -96,6 +108,8 @@ struct Trial {
     setting: Setting,
     source: FaultyStorage,
     plan: BackupPlan,
+    /// Of all snapshots.
+    pages: Vec<PagePlace>,
     /// Without a backup, with an earlier one, and with that of the source.
     targets: [FaultyStorage; 3],
     holds: Contents,
@@ -114,6 +128,7 @@ impl Trial {
         Ok(Self {
             setting,
             holds: Contents::of(&source, setting.options())?,
+            pages: pages_of(&source),
             source,
             plan,
             targets: [FaultyStorage::new(), earlier, whole],
@@ -137,46 +152,82 @@ impl Trial {
     /// is made of the damaged files.
     fn damage_source(&mut self, place: &mut String) -> Result<(), Violation> {
         let source = self.source.kill();
-        let file = damage(&source, "", &mut self.random);
-        let _ = write!(place, ", {file} of the source");
+        let damaged = match self.random.happens(250) && !self.pages.is_empty() {
+            true => Vec::from(self.damage_pages(&source)),
+            false => vec![damage(&source, "", &mut self.random)],
+        };
+        let _ = write!(place, ", {damaged:?} of the source");
         let to = self.targets[self.random.index(2)].kill();
         let plan = match self.random.happens(500) {
             true => self.plan.clone(),
             false => match plan_backup(&source) {
                 Ok(plan) => plan,
-                Err(error) => {
-                    self.counts.source_refused += 1;
-                    return check_is_named(&BackupError::Source(error), &file);
-                }
+                Err(error) => return self.is_refused(&BackupError::Source(error), &damaged),
             },
         };
         match take(&source, &plan, &to, &unnoted()) {
             Ok(taken) => {
-                if let Some(mended) = taken
-                    .mended
-                    .iter()
-                    .find(|it| !is_pair(&it.first.file, &file))
-                {
-                    return Err(not_damaged(&mended.first.file));
+                let names: Vec<&str> = taken.mended.iter().map(|it| &*it.first.file).collect();
+                if let Some(other) = names.iter().find(|it| !has(&damaged, it)) {
+                    return Err(not_damaged(other));
                 }
-                match taken.mended.is_empty() {
-                    true => self.counts.source_harmless += 1,
-                    false => self.counts.source_mended += 1,
+                match names.len() {
+                    0 => self.counts.source_harmless += 1,
+                    1 => self.counts.source_mended += 1,
+                    _ => self.counts.source_both_mended += 1,
                 }
                 self.check(&to)
             }
-            Err(error) => {
-                self.counts.source_refused += 1;
-                check_is_named(&error, &file)
-            }
+            Err(error) => self.is_refused(&error, &damaged),
+        }
+    }
+
+    /// Damages both files of a pair: in the same page or in two.
+    fn damage_pages(&mut self, disk: &FaultyStorage) -> [Damaged; 2] {
+        let first = self.pages[self.random.index(self.pages.len())];
+        let of_pair = self.pages.iter().filter(|it| it.pair == first.pair);
+        let of_pair: Vec<PagePlace> = of_pair.copied().collect();
+        let second = of_pair[self.random.index(of_pair.len())];
+        let mut damage = |copy: u64, page: PagePlace| {
+            let file = format!("pages-{:020}", 2 * u64::from(page.pair) + copy);
+            let at = u64::from(page.offset) + self.random.below(page.size_bytes.into());
+            damage_at(disk, file, at, &mut self.random)
+        };
+        [damage(0, first), damage(1, second)]
+    }
+
+    /// A backup is refused for what is there once: a page is there twice.
+    fn is_refused(&mut self, error: &BackupError, damaged: &[Damaged]) -> Result<(), Violation> {
+        self.counts.source_refused += 1;
+        check_is_named(error, damaged)?;
+        let Some(pair) = named(error).iter().find_map(|file| pair_of(file)) else {
+            return Ok(());
+        };
+        self.counts.source_pages_refused += 1;
+        let header = PagePlace {
+            pair,
+            offset: 0,
+            size_bytes: PAGES_HEADER_SIZE,
+        };
+        let places = self.pages.iter().chain([&header]);
+        let mut places = places.filter(|place| place.pair == pair);
+        let are_both = |place: &PagePlace| {
+            let begin = u64::from(place.offset);
+            let end = begin + u64::from(place.size_bytes);
+            let is_damaged = |it: &Damaged| it.bytes.start < end && begin < it.bytes.end;
+            damaged.len() == 2 && damaged.iter().all(is_damaged)
+        };
+        match places.any(are_both) {
+            true => Ok(()),
+            false => Err(violation("one copy of each page is whole", error)),
         }
     }
 
     /// Restores a damaged backup, and takes the next one into its directory.
     fn damage_copy(&mut self, place: &mut String) -> Result<(), Violation> {
         let to = self.targets[2].kill();
-        let file = damage(&to, "", &mut self.random);
-        let _ = write!(place, ", {file} of the backup");
+        let damaged = [damage(&to, "", &mut self.random)];
+        let _ = write!(place, ", {damaged:?} of the backup");
         match restored(&to) {
             Ok(disk) => {
                 self.counts.copy_harmless += 1;
@@ -184,7 +235,7 @@ impl Trial {
             }
             Err(error) => {
                 self.counts.copy_refused += 1;
-                check_is_named(&error, &file)?;
+                check_is_named(&error, &damaged)?;
             }
         }
         match take(&self.source, &self.plan, &to, &unnoted()) {
@@ -192,7 +243,10 @@ impl Trial {
                 self.counts.copy_replaced += 1;
                 self.check(&to)
             }
-            Err(error) => check_is_named(&error, &file),
+            Err(error) if damaged[0].file.starts_with(FILES) => {
+                Err(violation("the next backup replaces damaged copies", &error))
+            }
+            Err(error) => check_is_named(&error, &damaged),
         }
     }
 
@@ -200,8 +254,8 @@ impl Trial {
     fn damage_restored(&mut self, place: &mut String) -> Result<(), Violation> {
         let whole = &self.targets[2];
         let disk = restored(whole).map_err(|error| violation("a whole backup", &error))?;
-        let file = damage(&disk, "", &mut self.random);
-        let _ = write!(place, ", {file} of the restored directory");
+        let damaged = damage(&disk, "", &mut self.random);
+        let _ = write!(place, ", {damaged:?} of the restored directory");
         let again = restore_to(&disk, whole, &unnoted());
         again.map_err(|error| violation("a restore", &error))?;
         self.counts.restored_again += 1;
@@ -218,7 +272,7 @@ impl Trial {
             Ok(_) => self.check(&to)?,
             Err(error) => {
                 self.counts.unlike_in_backup += 1;
-                check_is_named(&error, TEMPORARY)?;
+                check_is_temporary(&error)?;
             }
         }
         let disk = FaultyStorage::new();
@@ -227,7 +281,7 @@ impl Trial {
             Ok(()) => self.check_directory(&disk),
             Err(error) => {
                 self.counts.unlike_in_restore += 1;
-                check_is_named(&error, TEMPORARY)
+                check_is_temporary(&error)
             }
         }
     }
@@ -249,24 +303,43 @@ fn unlike(disk: &FaultyStorage, folder: &str, nth: u64, which: u64) -> Arc<dyn P
     })
 }
 
-/// Damages a file below a folder: a bit, a sector of garbage, or the end. Returns its name.
-fn damage(disk: &FaultyStorage, folder: &str, random: &mut Stream) -> String {
+/// What was damaged in a file.
+#[derive(Debug)]
+struct Damaged {
+    file: String,
+    bytes: Range<u64>,
+}
+
+/// Damages a file below a folder: a bit, a sector of garbage, or the end.
+fn damage(disk: &FaultyStorage, folder: &str, random: &mut Stream) -> Damaged {
     let files = disk.files().into_iter();
     let files = files.filter(|(name, size)| name.starts_with(folder) && *size > 0);
     let files: Vec<(String, u64)> = files.collect();
-    let (name, size_bytes) = files[random.index(files.len())].clone();
-    let at = used(disk, &name, size_bytes, random);
-    match random.below(4) {
-        0 | 1 => disk.flip(&name, at, 1 << random.below(8)),
+    let (file, size_bytes) = files[random.index(files.len())].clone();
+    let at = used(disk, &file, size_bytes, random);
+    damage_at(disk, file, at, random)
+}
+
+fn damage_at(disk: &FaultyStorage, file: String, at: u64, random: &mut Stream) -> Damaged {
+    let size_bytes = disk.content(&file).map_or(0, |it| it.len() as u64);
+    let bytes = match random.below(4) {
+        0 | 1 => {
+            disk.flip(&file, at, 1 << random.below(8));
+            at..at + 1
+        }
         2 => {
             let begin = at / SECTOR_SIZE * SECTOR_SIZE;
             let count = SECTOR_SIZE.min(size_bytes - begin);
             let garbage: Vec<u8> = (0..count).map(|_| random.next().to_le_bytes()[0]).collect();
-            disk.corrupt(&name, begin, &garbage);
+            disk.corrupt(&file, begin, &garbage);
+            begin..begin + count
         }
-        _ => disk.truncate(&name, at),
-    }
-    name
+        _ => {
+            disk.truncate(&file, at);
+            at..u64::MAX
+        }
+    };
+    Damaged { file, bytes }
 }
 
 /// A byte of a file, which is not zero if a few attempts find one: most of a segment is not used yet.
@@ -282,12 +355,21 @@ fn used(disk: &FaultyStorage, name: &str, size_bytes: u64, random: &mut Stream) 
 }
 
 /// An error names what is damaged, and nothing else.
-fn check_is_named(error: &BackupError, damaged: &str) -> Result<(), Violation> {
+fn check_is_named(error: &BackupError, damaged: &[Damaged]) -> Result<(), Violation> {
+    check_names(error, |file| has(damaged, file))
+}
+
+/// An error names a file that is not complete yet.
+fn check_is_temporary(error: &BackupError) -> Result<(), Violation> {
+    check_names(error, |file| name_of(file).starts_with(TEMPORARY))
+}
+
+fn check_names(error: &BackupError, is_right: impl Fn(&str) -> bool) -> Result<(), Violation> {
     let named = named(error);
     if named.is_empty() {
         return Err(violation("damage was not named", error));
     }
-    match named.iter().find(|it| !is_pair(it, damaged)) {
+    match named.iter().find(|it| !is_right(it)) {
         Some(other) => Err(Violation {
             seen: format!("{other} in {error} ({error:?})"),
             ..not_damaged(other)
@@ -325,19 +407,28 @@ fn named(error: &BackupError) -> Vec<String> {
     }
 }
 
-/// Whether the two are one file, or the files of a pair of pages. A path ends with the name of its file.
-fn is_pair(named: &str, damaged: &str) -> bool {
-    let name = |path: &str| {
-        path.rsplit('/')
-            .next()
-            .map(str::to_owned)
-            .unwrap_or_default()
-    };
-    let (named, damaged) = (name(named), name(damaged));
-    let pair = |name: &str| {
-        let number = name.strip_prefix("pages-")?.split('-').next()?;
-        number.parse::<u64>().ok().map(|number| number / 2)
-    };
-    let is_of_pair = pair(&named).is_some() && pair(&named) == pair(&damaged);
-    named == damaged || is_of_pair || damaged == TEMPORARY && named.starts_with(TEMPORARY)
+/// Whether a file is one of those that are damaged.
+fn has(damaged: &[Damaged], file: &str) -> bool {
+    let mut damaged = damaged.iter();
+    damaged.any(|it| name_of(&it.file) == name_of(file))
+}
+
+/// A path ends with the name of its file.
+fn name_of(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
+}
+
+/// The pair of a file of pages of a log.
+fn pair_of(file: &str) -> Option<u32> {
+    let number: u32 = file.strip_prefix("pages-")?.parse().ok()?;
+    Some(number / 2)
+}
+
+/// The pages that the snapshots of a log name.
+fn pages_of(disk: &FaultyStorage) -> Vec<PagePlace> {
+    let names = disk.files().into_iter().map(|(name, _)| name);
+    let snapshots = names.filter_map(|name| name.strip_prefix("snapshot-")?.parse().ok());
+    let tables = snapshots.filter_map(|at| read_table(disk, LogPosition::new(at)).ok());
+    let pages = tables.flat_map(|it| it.table.pages().to_vec());
+    pages.map(|page| page.place).collect()
 }
