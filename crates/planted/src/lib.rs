@@ -66,6 +66,8 @@ pub enum Seam {
     LateOutcomes,
     /// In the simulation, a backup of the partition that was just begun: its plan, and whether its files stay.
     BackupBegun,
+    /// In the simulation, the pin of a backup that has ended, as an `Option`: what it holds is let go.
+    BackupEnded,
     /// In the simulation, the parts of a snapshot of a partition that was just opened. Empty just before that.
     Opened,
 }

@@ -107,7 +107,7 @@ pub enum Rare {
     ColdBackupRestored,
     /// Files that the log did not need any more were kept for a backup.
     KeptForBackup,
-    /// A segment or a snapshot of a backup was removed, or a segment used again, after its copy was made.
+    /// A file of a backup was removed, or a segment used again, after it was planned.
     RemovedAfterBackup,
     /// Bodies were moved while a backup was copied.
     BodiesMovedDuringBackup,
@@ -117,11 +117,13 @@ pub enum Rare {
     BackupGivenUp,
     /// The process died while a backup was copied, and the next backup used the copies.
     BackupContinued,
+    /// A backup had a page from its other copy.
+    BackupMended,
 }
 
 impl Rare {
     /// Every one of them.
-    pub const ALL: [Self; 57] = [
+    pub const ALL: [Self; 58] = [
         Self::TornTailCut,
         Self::TailCopied,
         Self::RollTakenBack,
@@ -179,6 +181,7 @@ impl Rare {
         Self::SnapshotDuringBackup,
         Self::BackupGivenUp,
         Self::BackupContinued,
+        Self::BackupMended,
     ];
 
     const fn index(self) -> usize {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kew_log::StorageFile;
+use kew_log::{PinId, StorageFile};
 use kew_planted::{Hook, Seam};
 
 use super::hooks::on;
@@ -15,6 +15,11 @@ pub(super) fn pins_ignored() -> Hook {
     on(Seam::BackupBegun, |begun: &mut BackupBegun| {
         begun.is_pinned = false;
     })
+}
+
+/// The log keeps what a backup has copied, as if it went on.
+pub(super) fn pin_left() -> Hook {
+    on(Seam::BackupEnded, |pin: &mut Option<PinId>| *pin = None)
 }
 
 /// A backup has what a start replays, and not the oldest segment that is kept for its bodies.

@@ -109,9 +109,10 @@ pub const CONTROLS: [Planted; 8] = [
 ];
 
 /// Every bug except those of bus queues.
-pub const OF_STORAGE: [Planted; 53] = [
+pub const OF_STORAGE: [Planted; 54] = [
     Planted::seams("BackupNotPinned", backups::pins_ignored),
     Planted::seams("BackupWithoutBodies", backups::bodies_not_planned),
+    Planted::seams("BackupPinLeft", backups::pin_left),
     Planted::seams("RemovedIsDamaged", pages::removed_is_damaged),
     COMMIT_NOT_SYNCED,
     PAGES_NOT_SYNCED,

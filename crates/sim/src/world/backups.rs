@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use kew_backup::{BackupError, Phase, Progress};
 use kew_engine::{Command, Timestamp};
-use kew_log::{BackupPlan, FaultyStorage, PinId};
+use kew_log::{BackupPlan, BeginBackupError, FaultyStorage, PinId, read_table};
 use kew_planted::Seam;
 
 use super::life::Life;
@@ -28,6 +28,8 @@ use crate::swarm::FaultRates;
 
 /// No world takes more: each is restored, and emptied like a world at its end.
 const TAKEN_MAX: u64 = 3;
+/// The size of the header of a file of pages.
+const PAGES_HEADER_SIZE: u64 = 52;
 /// How long files may be kept that only a backup has needed, in turns of 10 ms.
 const KEPT_TURNS_MAX: u32 = 1_000;
 
@@ -39,8 +41,8 @@ pub(super) struct Backups {
     under_way: Option<UnderWay>,
     /// A process died while a backup was copied.
     was_cut: bool,
-    /// The names of all segments and snapshots that were copied since the process began.
-    copied: BTreeSet<String>,
+    /// The names of all files that were kept for a backup, whatever has become of it.
+    planned: BTreeSet<String>,
 }
 
 /// A backup that is being copied.
@@ -70,14 +72,13 @@ impl Backups {
             taken: 0,
             under_way: None,
             was_cut: false,
-            copied: BTreeSet::new(),
+            planned: BTreeSet::new(),
         }
     }
 
     /// The process has ended, and with it what it kept.
     pub(super) fn forget(&mut self) {
         self.was_cut |= self.under_way.take().is_some();
-        self.copied.clear();
     }
 }
 
@@ -106,11 +107,18 @@ impl World {
 
     fn begin_backup(&mut self) -> Result<(), Violation> {
         let known = self.known()?;
-        // The disk may be full, or the log has stopped.
-        let Ok((pin, plan)) = self.life.partition.begin_backup() else {
-            return Ok(());
+        let (pin, plan) = match self.life.partition.begin_backup() {
+            Ok(begun) => begun,
+            Err(BeginBackupError::Full | BeginBackupError::Ended(_)) => return Ok(()),
+            Err(error @ (BeginBackupError::Busy | BeginBackupError::NoFiles)) => {
+                return violated!(promise::BACKUP, "{error}, and no backup is under way");
+            }
         };
         let is_pinned = true;
+        let segments = plan.segments.iter().map(|segment| segment.name());
+        let pages = plan.pages.iter().map(|pages| pages.name());
+        let planned = segments.chain(pages).chain(plan.snapshot_name());
+        self.backups.planned.extend(planned);
         let begun = altered(Seam::BackupBegun, BackupBegun { plan, is_pinned });
         let BackupBegun { plan, is_pinned } = begun;
         if !is_pinned {
@@ -171,7 +179,9 @@ impl World {
         match taken {
             Ok(taken) => {
                 let continued = self.backups.was_cut && taken.reused_bytes > 0;
+                let is_mended = !taken.mended.is_empty();
                 self.report.rare.note_if(continued, Rare::BackupContinued);
+                self.report.rare.note_if(is_mended, Rare::BackupMended);
                 self.backups.was_cut = false;
                 self.taken(under_way)
             }
@@ -180,29 +190,49 @@ impl World {
                 self.backups.under_way = Some(under_way);
                 Ok(())
             }
-            // Damage of a snapshot, or of both copies of a page, is named.
-            Err(BackupError::SourceDamaged { file, .. }) if self.is_damaged(&file) => {
-                self.life.partition.end_backup(under_way.pin);
+            Err(BackupError::SourceDamaged { file, .. })
+                if self.may_be_refused(&file, &under_way.plan) =>
+            {
+                self.unpin(under_way.pin);
                 Ok(())
             }
             Err(error) => violated!(promise::BACKUP, "{error} ({error:?})"),
         }
     }
 
-    fn is_damaged(&self, file: &str) -> bool {
-        let mut damaged = self.damaged_files();
-        damaged.any(|it| it == file || pair_of(&it).is_some() && pair_of(&it) == pair_of(file))
+    /// Damage of a snapshot is named, and that of both copies of a page that it has, or of both headers of these files. A
+    /// backup has the other copy of what is damaged in one.
+    fn may_be_refused(&self, file: &str, plan: &BackupPlan) -> bool {
+        let Some(pair) = pair_of(file) else {
+            return self.damaged_files().any(|it| it == file);
+        };
+        let source = self.storage.kill();
+        let read = plan.snapshot.and_then(|it| read_table(&source, it).ok());
+        let pages = read.iter().flat_map(|read| read.table.pages());
+        let pages = pages.filter(|page| u64::from(page.place.pair) == pair);
+        let ranges = pages.map(|page| {
+            let begin = u64::from(page.place.offset);
+            begin..begin + u64::from(page.place.size_bytes)
+        });
+        let mut ranges = std::iter::once(0..PAGES_HEADER_SIZE).chain(ranges);
+        ranges.any(|range| {
+            let files = [2 * pair, 2 * pair + 1].map(|file| format!("pages-{file:020}"));
+            files.iter().all(|file| self.is_damaged_in(file, &range))
+        })
+    }
+
+    /// The log need not keep the files of a backup any longer.
+    fn unpin(&mut self, pin: PinId) {
+        if let Some(pin) = altered(Seam::BackupEnded, Some(pin)) {
+            self.life.partition.end_backup(pin);
+        }
     }
 
     /// All files are copied: the partition may remove its own.
     fn taken(&mut self, under_way: UnderWay) -> Result<(), Violation> {
         let UnderWay { plan, known, .. } = under_way;
-        self.life.partition.end_backup(under_way.pin);
+        self.unpin(under_way.pin);
         self.backups.taken += 1;
-        let segments = plan.segments.iter().map(|segment| segment.name());
-        self.backups
-            .copied
-            .extend(segments.chain(plan.snapshot_name()));
         let rare = &mut self.report.rare;
         rare.note(Rare::BackupRestored);
         let has_moved = self.life.partition.moved_count() > under_way.moved_before;
@@ -271,7 +301,7 @@ impl World {
             if kept.is_empty() {
                 let there = self.storage.files();
                 let is_there = |name: &&String| there.iter().any(|(it, _)| it == *name);
-                let removed = !self.backups.copied.iter().all(|name| is_there(&name));
+                let removed = !self.backups.planned.iter().all(|name| is_there(&name));
                 self.report.rare.note_if(removed, Rare::RemovedAfterBackup);
                 return Ok(());
             }
@@ -288,13 +318,13 @@ impl World {
 
     /// The files of backups that are still on the disk, and that the log does not know any more.
     fn kept_for_nothing(&self) -> Vec<String> {
-        if self.backups.copied.is_empty() {
+        if self.backups.planned.is_empty() {
             return Vec::new();
         }
         let files = files_of(self.life.partition.log());
         let there = self.storage.files().into_iter().map(|(name, _)| name);
         there
-            .filter(|name| self.backups.copied.contains(name) && !files.has_file(name))
+            .filter(|name| self.backups.planned.contains(name) && !files.has_file(name))
             .collect()
     }
 }

@@ -4,6 +4,7 @@
 //! long as they are, and nothing else. What it says after a read has failed is the fault's.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use kew_broker::{ScrubJob, ScrubOutcome};
 
@@ -51,9 +52,18 @@ impl World {
 
     /// The files that have damage now: the others were written anew since.
     pub(super) fn damaged_files(&self) -> impl Iterator<Item = String> {
+        self.damage().map(|it| it.name.clone())
+    }
+
+    /// Whether a file has damage now in some of these bytes.
+    pub(super) fn is_damaged_in(&self, name: &str, bytes: &Range<u64>) -> bool {
+        self.damage()
+            .any(|it| it.name == name && bytes.contains(&it.at))
+    }
+
+    fn damage(&self) -> impl Iterator<Item = &Flipped> {
         let is_there = |it: &&Flipped| self.byte_of(&it.name, it.at) == it.is_now;
-        let damaged = self.flipped.iter().filter(is_there);
-        damaged.map(|it| it.name.clone())
+        self.flipped.iter().filter(is_there)
     }
 
     /// Lets the scrub read a piece, if it has something to read now.
