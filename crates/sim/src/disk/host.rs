@@ -4,10 +4,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use kew_broker::{Moment, OpenPartitionError, Partition, QuarantinedRun, Reply, TurnEnd};
+use kew_broker::{
+    DamagedBody, Moment, OpenPartitionError, Partition, QuarantinedRun, Reply, TurnEnd,
+};
 use kew_engine::storage::StorageCommand;
 use kew_engine::{Command, SequenceNumber, Timestamp, Token};
-use kew_log::{BootTime, FaultyStorage, Job, JobKind, Recovery};
+use kew_log::{BootTime, FaultyStorage, Job, JobKind, Recovery, ScrubDamage};
 
 use super::bus;
 use super::clients::Clients;
@@ -40,6 +42,13 @@ pub(super) struct Host {
 pub(super) struct FirstAside {
     pub(super) disk: FaultyStorage,
     pub(super) runs: Vec<QuarantinedRun>,
+}
+
+/// What a pass of the scrub has found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) places: Vec<ScrubDamage>,
+    pub(super) bodies: Vec<DamagedBody>,
 }
 
 /// Whether the disk may have changed stored bytes.
@@ -297,15 +306,28 @@ impl Host {
     /// Reads everything once, as a scrub does, and lets the partition do what follows from that. Returns the bytes
     /// that the scrub could not read when it came there, with file and offset.
     pub(super) fn scrub(&mut self) -> Result<Vec<(String, u64)>, Violation> {
-        let mut found = Vec::new();
+        let found = self.scrub_while(|_| Ok(()))?;
+        let bodies = found.bodies.into_iter();
+        Ok(bodies.map(|it| (it.file, it.offset)).collect())
+    }
+
+    /// The same, with something that happens between its pieces. Returns all that it has found.
+    pub(super) fn scrub_while(
+        &mut self,
+        mut meanwhile: impl FnMut(&mut Self) -> Result<(), Violation>,
+    ) -> Result<Found, Violation> {
+        let mut found = Found::default();
         for _ in 0..TURNS_MAX {
             self.carry_out_later()?;
             self.turn()?;
             self.run_jobs()?;
-            if let Some(job) = self.partition.next_scrub() {
-                let outcome = job.run();
-                let bodies = outcome.bodies().iter();
-                found.extend(bodies.map(|it| (it.file.clone(), it.offset)));
+            if let Some(mut job) = self.partition.next_scrub() {
+                while job.step().is_some() {
+                    meanwhile(self)?;
+                }
+                let outcome = job.finish();
+                found.places.extend_from_slice(outcome.places());
+                found.bodies.extend_from_slice(outcome.bodies());
                 self.partition.scrubbed(outcome);
             } else if self.partition.scrub_report().passes > 0 {
                 return Ok(found);

@@ -37,8 +37,8 @@ pub use faults::{
 pub use migration::{MigrationCounts, OldDirectory};
 pub use power::{Cut, PowerCounts, cut_power, sequences, sequences_of_bus, sequences_of_moves};
 pub use rot::{
-    AsideCounts, RotCounts, TailDamage, aside_case, damage_tail, moved_rot_case, rot, rot_case,
-    rot_moved, set_aside,
+    ActiveCounts, AsideCounts, RotCounts, TailDamage, active_rot_case, aside_case, damage_tail,
+    moved_rot_case, rot, rot_active, rot_case, rot_moved, set_aside,
 };
 pub use setting::Setting;
 pub use step::Step;

@@ -6,6 +6,7 @@
 //!
 //! A world has storage queues, or Service Bus queues and a topic, too: what is special about them is in `topics`.
 
+mod active;
 mod aside;
 mod counts;
 mod damage;
@@ -33,6 +34,7 @@ use crate::checker::Violation;
 use crate::random::Stream;
 use crate::seam::files_of;
 
+pub use active::{ActiveCounts, active_rot_case, rot_active};
 pub use aside::{AsideCounts, aside_case, set_aside};
 pub use counts::RotCounts;
 pub use moved::{moved_rot_case, rot_moved};

@@ -3,7 +3,7 @@
 
 use kew_sim::disk::{
     BACKED_UP, Cut, Failure, Setting, WorkloadKind, back_up, cut_power, fail_every_call, rot,
-    rot_backup, sequences, set_aside,
+    rot_active, rot_backup, sequences, set_aside,
 };
 use kew_sim::planted::{
     OF_BACKUP, OF_BACKUP_ROT, OF_BUS_QUARANTINE, OF_DAMAGED_TOPICS, OF_FAILING_CALLS, OF_MIGRATION,
@@ -94,6 +94,22 @@ fn a_scrub_that_misses_a_segment_is_caught() {
     let failure = caught.expect("the bug is missed");
     let promise = failure.violation.promise;
     assert_eq!(promise, "a scrub finds every damaged message", "{failure}");
+}
+
+/// The same of the segment that is written to.
+#[test]
+fn a_scrub_that_misses_the_active_segment_is_caught() {
+    let caught = OF_SCRUB.plant(|| {
+        let mut worlds = 0..100;
+        worlds.find_map(|world| rot_active(seed(), WorkloadKind::Storage, world, 20).err())
+    });
+    let failure = caught.expect("the bug is missed");
+    println!("{failure}");
+    let promise = failure.violation.promise;
+    assert_eq!(
+        promise, "a scrub finds what is damaged of the segment that is written to",
+        "{failure}"
+    );
 }
 
 /// Without marks, nothing tells a damaged last batch from a torn one.

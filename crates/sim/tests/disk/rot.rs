@@ -3,14 +3,17 @@
 use std::time::Instant;
 
 use kew_sim::disk::{
-    AsideCounts, RotCounts, Setting, TailDamage, WorkloadKind, aside_case, damage_tail,
-    moved_rot_case, rot, rot_case, rot_moved, set_aside,
+    ActiveCounts, AsideCounts, RotCounts, Setting, TailDamage, WorkloadKind, active_rot_case,
+    aside_case, damage_tail, moved_rot_case, rot, rot_active, rot_case, rot_moved, set_aside,
 };
 
 use crate::support::{is_wanted, number, on_all_cores, replayed, seed};
 
 /// How often one world is damaged.
 const PER_WORLD: u64 = 100;
+
+/// The same, if only the segment is damaged that is written to.
+const PER_ACTIVE: u64 = 20;
 
 /// The same, if only pages with messages are damaged.
 const PER_ASIDE: u64 = 20;
@@ -91,6 +94,63 @@ fn no_damage_of_moved_bodies_goes_unnoticed() {
     assert!(counts.in_last_batches >= injections / 4, "{counts:?}");
     assert!(counts.bodies >= injections / 20, "{counts:?}");
     assert!(counts.scrubbed >= injections / 20, "{counts:?}");
+}
+
+/// The segment that is written to is damaged while it is, and a scrub reads it while clients go on.
+#[test]
+fn no_damage_of_the_active_segment_goes_unnoticed() {
+    let injections = number("KEW_DISK_INJECTIONS", 40_000) / 20;
+    damage_active("bit rot, active", WorkloadKind::Storage, injections);
+}
+
+/// Bodies are those of messages with locks, dead letters, copies and changes.
+#[test]
+fn no_damage_of_the_active_segment_with_topics_goes_unnoticed() {
+    let injections = number("KEW_DISK_INJECTIONS", 40_000) / 40;
+    for kind in [WorkloadKind::WithBus, WorkloadKind::WithTopics] {
+        damage_active("bit rot, active", kind, injections / 2);
+    }
+}
+
+#[expect(
+    clippy::print_stdout,
+    reason = "a test prints its numbers for readers of its output"
+)]
+fn damage_active(name: &str, kind: WorkloadKind, injections: u64) {
+    let (seed, began) = (seed(), Instant::now());
+    let counts = on_all_cores(
+        usize::try_from(injections.div_ceil(PER_ACTIVE)).expect("few"),
+        |world| {
+            if !is_wanted(&active_rot_case(kind, world as u64)) {
+                return ActiveCounts::default();
+            }
+            let rotten = rot_active(seed, kind, world as u64, PER_ACTIVE);
+            rotten.unwrap_or_else(|failure| panic!("{failure}"))
+        },
+        ActiveCounts::add,
+    );
+    println!(
+        "{name}, seed {seed}: {counts:?} in {:.1} s",
+        began.elapsed().as_secs_f64()
+    );
+    if replayed().is_some() {
+        return;
+    }
+    assert!(counts.injections >= injections, "{counts:?}");
+    for often in [
+        counts.in_headers,
+        counts.headers_written,
+        counts.in_bodies,
+        counts.in_records,
+        counts.scrubbed,
+        counts.busy,
+        counts.starts,
+        counts.met,
+    ] {
+        assert!(often >= injections / 10, "{counts:?}");
+    }
+    assert!(counts.left >= injections / 100, "{counts:?}");
+    assert!(counts.busy >= counts.left + injections / 20, "{counts:?}");
 }
 
 /// A page with messages is damaged in both copies, of one or two runs at a time.

@@ -53,7 +53,7 @@ impl Closed {
         };
         host.allow_damage();
         count_warnings(&host, counts);
-        let closed = closed_segments(&host);
+        let segments = segments(&host);
         let is_settled = self.kind != WorkloadKind::Storage && entropy.is_multiple_of(2);
         if is_settled {
             host.rest()?;
@@ -74,7 +74,7 @@ impl Closed {
         }
         if is_settled {
             // Nothing has moved since the scrub.
-            check_is_listed(host.clients.damage(), &report, &closed)?;
+            check_is_listed(host.clients.damage(), &report, &segments)?;
         }
         host.drain()?;
         host.use_once()?;
@@ -94,7 +94,7 @@ impl Closed {
         for body in damaged {
             self.check_is_damaged(damage, body)?;
             let place = (body.file.clone(), body.offset);
-            if closed.contains(&body.file) && !scrubbed.contains(&place) {
+            if segments.contains(&body.file) && !scrubbed.contains(&place) {
                 return Err(not_found(&place, "no scrub"));
             }
         }
@@ -127,11 +127,10 @@ fn count_warnings(host: &Host, counts: &mut RotCounts) {
     counts.pages_from_copy += warned("what is damaged was read from its copy");
 }
 
-/// The segments that a scrub reads: all but the last one.
-fn closed_segments(host: &Host) -> Vec<String> {
-    let spans: Vec<_> = files_of(host.partition().log()).segments().collect();
-    let closed = spans.iter().take(spans.len().saturating_sub(1));
-    closed
+/// The segments that a scrub reads: all, and of the last one what is durable. After a start, that is all that it has.
+fn segments(host: &Host) -> Vec<String> {
+    let spans = files_of(host.partition().log()).segments();
+    spans
         .map(|span| format!("segment-{:020}", span.number))
         .collect()
 }
@@ -152,7 +151,7 @@ fn check_lists_all(report: &ScrubReport, found: &[Place]) -> Result<(), Violatio
 fn check_is_listed(
     damaged: &[Damaged],
     report: &ScrubReport,
-    closed: &[String],
+    segments: &[String],
 ) -> Result<(), Violation> {
     let listed = report.bodies.iter().filter_map(|it| match &it.needed.of {
         BodyOwner::Message(number) => {
@@ -161,7 +160,7 @@ fn check_is_listed(
         BodyOwner::Session(_) => None,
     });
     let listed: BTreeSet<_> = listed.collect();
-    for body in damaged.iter().filter(|it| closed.contains(&it.file)) {
+    for body in damaged.iter().filter(|it| segments.contains(&it.file)) {
         if let Owner::BusMessage { entity, number, .. } = &body.of
             && !listed.contains(&(&body.file, body.offset, entity, number.as_u64()))
         {
