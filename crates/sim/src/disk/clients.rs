@@ -218,7 +218,8 @@ impl Clients {
         self.stored = stored;
     }
 
-    /// These messages are set aside: nobody sees them from now on. Those of a run, which has so many numbers, end together.
+    /// These messages are set aside: nobody sees them from now on. Those of a run, which has so many numbers, end
+    /// together.
     pub(super) fn are_set_aside(
         &mut self,
         messages: &[Token],

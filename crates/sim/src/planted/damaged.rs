@@ -53,8 +53,8 @@ pub(super) fn lost_ends_at_once() -> Hook {
     })
 }
 
-/// The same of runs that have lost scheduled messages alone, and after a commit, when clients know that these are set aside.
-/// Those end long before they expire.
+/// The same of runs that have lost scheduled messages alone, and after a commit, when clients know that these are set
+/// aside. Those end long before they expire.
 pub(super) fn lost_schedules_end_early() -> Hook {
     let mut messages = BTreeMap::new();
     Box::new(move |seam, value| match seam {

@@ -200,8 +200,8 @@ impl World {
         }
     }
 
-    /// Damage of a snapshot is named, and that of both copies of a page that it has, or of both headers of these files. A
-    /// backup has the other copy of what is damaged in one.
+    /// Damage of a snapshot is named, and that of both copies of a page that it has, or of both headers of these files.
+    /// A backup has the other copy of what is damaged in one.
     fn may_be_refused(&self, file: &str, plan: &BackupPlan) -> bool {
         let Some(pair) = pair_of(file) else {
             return self.damaged_files().any(|it| it == file);

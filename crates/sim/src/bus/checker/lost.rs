@@ -58,8 +58,8 @@ impl Checker {
         }
     }
 
-    /// Only these are listed as set aside. Others have ended, if they may have expired: all that are lost of their run end
-    /// together, once the last message of the run has expired. Each run has so many numbers.
+    /// Only these are listed as set aside. Others have ended, if they may have expired: all that are lost of their run
+    /// end together, once the last message of the run has expired. Each run has so many numbers.
     pub(crate) fn lost_may_expire(
         &mut self,
         listed: &BTreeSet<(Entity, u64)>,
@@ -112,8 +112,8 @@ impl Checker {
 }
 
 impl Life {
-    /// Whether its time to live may have ended, whatever else has become of it. That of a scheduled message is counted from
-    /// when it is due, and in a topic nothing expires.
+    /// Whether its time to live may have ended, whatever else has become of it. That of a scheduled message is counted
+    /// from when it is due, and in a topic nothing expires.
     fn may_have_expired(&self, now: Timestamp) -> bool {
         self.entity.part != Part::Topic && self.expires.may_have_passed(now)
     }

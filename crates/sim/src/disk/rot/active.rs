@@ -1,7 +1,8 @@
 //! Bit rot of the segment that is written to, while it is: in its header, in bodies, and in other parts of its records.
 //!
-//! A scrub reads what is durable of it, while clients go on. It names the damage and each message with a damaged body, and
-//! nothing else. A commit writes a damaged header again. All that is whole is served, and no later start is refused.
+//! A scrub reads what is durable of it, while clients go on. It names the damage and each message with a damaged body,
+//! and nothing else. A commit writes a damaged header again. All that is whole is served, and no later start is
+//! refused.
 
 use std::fmt::Write as _;
 use std::ops::Range;
