@@ -29,7 +29,9 @@ CHURN_CYCLES_MAX = 500_000
 
 
 def parse_options(arguments):
-    parser = argparse.ArgumentParser(prog="run core", description=__doc__.partition("\n")[0])
+    # No option has a short form: ./run looks for some by their whole names.
+    description = __doc__.partition("\n")[0]
+    parser = argparse.ArgumentParser(prog="run core", description=description, allow_abbrev=False)
     add_program_options(parser)
     add = parser.add_argument
     add("--messages", type=int, default=1_000_000, help="of the large backlog (1000000)")
