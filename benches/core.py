@@ -62,6 +62,7 @@ def parse_options(arguments):
     if options.write:
         # Before a run of hours, not after it.
         page.check()
+    page.note_builds(options)
     return options
 
 

@@ -54,6 +54,17 @@ def tree():
     return commit + (" with changes" if changes not in ("", "unknown") else "")
 
 
+def note_builds(options):
+    """Notes in the options which builds are measured. Call it before a run, in which commits and files can change."""
+    options.measured = described(options)
+    options.other = other_build(options) if options.paired else None
+
+
+def other_build(options):
+    other = version(options.paired)
+    return other + (f" at commit {short(options.paired_commit)}" if options.paired_commit else "")
+
+
 def measured_build(options):
     if options.commit:
         return f"at commit {short(options.commit)}"
@@ -96,7 +107,7 @@ def table(heads, rows):
 def backlog(options, arguments, results):
     """The name and the text of the block of one number of messages, from rows by protocol."""
     intro = (
-        f"Measured with `{command_line(arguments)}` {described(options)}. Bodies have 64 bytes, and 4,096 in the long "
+        f"Measured with `{command_line(arguments)}` {options.measured}. Bodies have 64 bytes, and 4,096 in the long "
         "put/delete run. Service Bus is filled in batches of 100, each of which counts as one put for latencies. Live "
         "data is the bodies as stored, and 48 bytes each. The targets are those of the next core "
         "([core.md](core.md)), and a figure that misses its target says so."
@@ -122,11 +133,8 @@ def backlog_table(results):
 
 def pairs(options, arguments, found):
     """The name and the text of the block of this build beside another one, from `core_paired.Pair`s."""
-    other = version(options.paired)
-    if options.paired_commit:
-        other += f" at commit {short(options.paired_commit)}"
     intro = (
-        f"Measured with `{command_line(arguments)}` {described(options)}. The other build is {other}, the binary "
+        f"Measured with `{command_line(arguments)}` {options.measured}. The other build is {options.other}, the binary "
         f"`{options.paired}`. Both builds had {SMALL:,} messages of 64 bytes of each service. They took turns in "
         f"{options.rounds} rounds of {options.seconds:g} s, after each of {options.starts} starts of both. A ratio is "
         "this build's figure divided by the other's in the same round: the median, with its quartiles. A higher rate "
@@ -134,7 +142,7 @@ def pairs(options, arguments, found):
     )
     rows = [[pair.what, pair.values(), pair.ratio()] for pair in found]
     heads = ["what", "this build / the other", "ratio (quartiles)"]
-    return f"beside {other}", "\n\n".join([wrapped(intro), table(heads, rows)])
+    return f"beside {options.other}", "\n\n".join([wrapped(intro), table(heads, rows)])
 
 
 def write(name, text):

@@ -1,7 +1,10 @@
 """The blocks of docs/performance.md: python3 -m unittest discover -s benches -p '*_test.py'"""
 
+import sys
 import unittest
+from unittest import mock
 
+import core
 import core_page as page
 
 INTRO = "# Performance\n\n## A large backlog\n\nOf two\nlines.\n"
@@ -52,6 +55,21 @@ class Blocks(unittest.TestCase):
 
     def test_the_page_has_room(self):
         page.check()
+
+
+class Builds(unittest.TestCase):
+    def test_a_block_names_the_builds_before_the_run(self):
+        command = ["--kew", sys.executable, "--paired", sys.executable, "--paired-commit", "theirs"]
+        with mock.patch.multiple(page, tree=lambda: "1111111", short=lambda _: "2222222", version=lambda _: "kew 1"):
+            options = core.parse_options(command)
+        # Meanwhile the operator works in the same tree, and builds.
+        changed = "3333333 with changes"
+        with mock.patch.multiple(page, tree=lambda: changed, short=lambda _: changed, version=lambda _: changed):
+            _, backlog = page.backlog(options, [], {})
+            name, pairs = page.pairs(options, [], [])
+        self.assertEqual(name, "beside kew 1 at commit 2222222")
+        for text in [backlog, pairs]:
+            self.assertTrue("commit 1111111 (kew 1," in " ".join(text.split()) and "3333333" not in text, text)
 
 
 if __name__ == "__main__":
