@@ -114,7 +114,7 @@ impl Evacuation {
 
     /// Notes bytes that commands have appended.
     fn allow(&mut self, size_bytes: u64, piece_bytes: u64) {
-        // The share is that of the sum, so it is s / (1 - s) for each byte of commands.
+        // The share is that of the sum, so it is s / (1 - s) for each byte of commands, and s has to be below 1.
         let share = self.share_per_mille.min(999);
         let allowed = size_bytes * share / (1000 - share);
         let most_bytes = ALLOWED_PIECES_MAX * piece_bytes;

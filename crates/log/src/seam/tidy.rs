@@ -48,8 +48,8 @@ pub struct Tidied {
     pub wants_snapshot: bool,
     /// The size of the state is to be measured anew: a purge makes it smaller at once. This comes before the snapshot.
     pub wants_size: bool,
-    /// Which part of all that is appended moved bodies may be while there are commands, in thousandths, if the log has looked:
-    /// more the more space is taken beside what is live, and the most while little of the disk is free. Below 1000.
+    /// Which part of all that is appended moved bodies may be while there are commands, in thousandths, if the log has
+    /// looked: more the more space is taken beside what is live, and the most while little of the disk is free.
     pub moved_share_per_mille: Option<u64>,
     /// Positions to empty, so that their segment can be removed. There is no other victim until
     /// [`end_victim`](super::LocalLog::end_victim).
