@@ -144,27 +144,38 @@ fn moved_bodies_may_take_more_of_what_is_appended_while_little_of_the_disk_is_fr
         let sizes = spans(node).into_iter().map(|span| span.size_bytes);
         sizes.sum::<u64>() + (16 << 10)
     };
-    // Between what is too much, and what is far too much.
-    let live_bytes = (segments_bytes(&node) - 5 * (8 << 10)) * 10 / 12;
-    let live = in_each(&node, live_bytes / spans(&node).len() as u64);
-    let usual = tidy(&mut node, 1000, &live).moved_share_per_mille.unwrap();
+    // Space is between what is too much and what is far too much.
+    let live = |node: &Node| {
+        let live_bytes = (segments_bytes(node) - 5 * (8 << 10)) * 10 / 12;
+        in_each(node, live_bytes / spans(node).len() as u64)
+    };
+    let bodies = live(&node);
+    let usual = tidy(&mut node, 1000, &bodies).moved_share_per_mille;
+    let usual = usual.unwrap();
     assert!((1..400).contains(&usual), "{usual}");
-    let mut share_with_free = |free_bytes: u64, ms| {
-        let used_bytes = u64::MAX / 2 - free_with(&node.storage, u64::MAX / 2);
-        node.storage
-            .set_capacity_bytes(Some(used_bytes + (32 << 10) + free_bytes));
+    // When the next segment has been prepared, so many bytes of the disk are free, by what segments take then.
+    let mut share_with_free = |free_of: fn(u64) -> u64, ms| {
         let before = spans(&node).len();
+        let free_bytes = free_of(segments_bytes(&node) + (16 << 10));
         while spans(&node).len() == before {
             node.send(1, &mut told).unwrap();
             node.commit(&mut told).unwrap();
+            let used_bytes = u64::MAX / 2 - free_with(&node.storage, u64::MAX / 2);
+            let capacity_bytes = used_bytes + (16 << 10) + free_bytes;
+            node.storage.set_capacity_bytes(Some(capacity_bytes));
             node.background().unwrap();
         }
-        let live = in_each(&node, live_bytes / before as u64);
-        tidy(&mut node, ms, &live).moved_share_per_mille.unwrap()
+        assert_eq!(node.storage.free_bytes(), Some(free_bytes));
+        let bodies = live(&node);
+        let tidied = tidy(&mut node, ms, &bodies);
+        tidied.moved_share_per_mille.unwrap()
     };
-    let tenth = live_bytes / 8;
-    assert_eq!(share_with_free(0, 2000), 500);
-    assert!(share_with_free(2 * tenth, 3000) < 400);
+    // A ninth of what segments take is a tenth of that and itself.
+    assert_eq!(share_with_free(|_| 0, 2000), 500);
+    assert_eq!(share_with_free(|bytes| bytes / 9 - 2, 3000), 500);
+    let share = share_with_free(|bytes| bytes / 9 + 2, 4000);
+    assert!((1..400).contains(&share), "{share}");
+    assert_eq!(share_with_free(|bytes| bytes / 9 - 2, 5000), 500);
 }
 
 fn free_with(storage: &FaultyStorage, capacity_bytes: u64) -> u64 {
