@@ -15,7 +15,7 @@ use crate::format::{FormatError, names};
 use crate::piece::Room;
 use crate::replay::{BoxError, Replay};
 use crate::snapshot::{PartReader, ReadError, SnapshotHeader};
-use crate::storage::Storage;
+use crate::storage::{IoFailure, Storage};
 use crate::{LogId, LogPosition};
 
 /// A piece of a manifest, as it is restored.
@@ -39,6 +39,8 @@ pub struct ReadManifest {
     pub damage: Vec<PageDamage>,
     /// Both copies of pages of which only a part was restored.
     pub lost: Vec<PageDamage>,
+    /// What the disk has not read of other snapshots that could take its place.
+    pub(crate) unread: Vec<IoFailure>,
 }
 
 impl ReadManifest {
@@ -137,8 +139,14 @@ pub(crate) enum Instead<'a> {
 }
 
 impl Instead<'_> {
-    /// The pages that each of the other ways needs too. A page in another place is another copy of it.
-    fn pages(&self, storage: &dyn Storage, log: LogId) -> Result<Shared, ManifestError> {
+    /// The pages that each of the other ways needs too. A page in another place is another copy of it. `unread` gets
+    /// what the disk has not read: another read may succeed, and then nothing else shows that this one was no way.
+    fn pages(
+        &self,
+        storage: &dyn Storage,
+        log: LogId,
+        unread: &mut Vec<IoFailure>,
+    ) -> Result<Shared, ManifestError> {
         match self {
             Self::Nothing => Ok(Shared::Any),
             Self::Log => Ok(Shared::Pages(BTreeMap::new())),
@@ -151,6 +159,9 @@ impl Instead<'_> {
                         }
                         // It cannot be used. Another one may.
                         Ok(_) => {}
+                        Err(ManifestError::Io(failure)) if failure.is_bad_sector() => {
+                            unread.push(failure);
+                        }
                         Err(error) if error.is_lasting() => {}
                         Err(error) => return Err(error),
                     }
@@ -211,6 +222,7 @@ pub fn read_table(
             next_number: PageNumber::default(),
             damage: Vec::new(),
             lost: Vec::new(),
+            unread: Vec::new(),
         });
     }
     parts.finish()
@@ -342,7 +354,7 @@ impl PagesReading {
     ) -> Result<bool, ManifestError> {
         let shared = match self.shared.take() {
             Some(shared) => shared,
-            None => instead.pages(storage, self.read.header.log)?,
+            None => instead.pages(storage, self.read.header.log, &mut self.read.unread)?,
         };
         Ok(self.shared.insert(shared).has(page))
     }
@@ -481,6 +493,7 @@ impl FileReading {
                         next_number: self.first.next_number,
                         damage: Vec::new(),
                         lost: Vec::new(),
+                        unread: Vec::new(),
                     })),
                     Some(_) | None => Err(damaged(0, "the table of pages is not whole")),
                 };

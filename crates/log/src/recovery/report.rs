@@ -34,7 +34,8 @@ pub(super) fn warnings(survey: &Survey, found: &FoundSnapshots, void: u64) -> Ve
         let mut passed_over = found.damaged.iter();
         passed_over.any(|(position, _)| names::snapshot(position.as_u64()) == file)
     };
-    let unread = (survey.unread.iter()).filter(|failure| !is_told(&failure.file));
+    let unread = survey.unread.iter().chain(&found.unread);
+    let unread = unread.filter(|failure| !is_told(&failure.file));
     let unread = unread.map(|failure| format!("a snapshot cannot be read: {failure}"));
     let copies = by_file(&found.copies)
         .map(|what| format!("what is damaged was read from its copy: {what}"));

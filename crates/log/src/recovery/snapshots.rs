@@ -1,6 +1,7 @@
 //! Which snapshot a start uses, and the pages that the kept ones name.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::ops::ControlFlow;
 
 use super::{OpenError, manifest_error};
@@ -9,7 +10,7 @@ use crate::pages::{self, Instead, PageStore, ReadManifest, Replaying};
 use crate::piece::Room;
 use crate::replay::Replay;
 use crate::segment::Salts;
-use crate::storage::{self, Storage};
+use crate::storage::{self, IoFailure, Storage};
 use crate::survey::Survey;
 use crate::walk::Start;
 use crate::{Epoch, LogId, LogOptions, LogPosition, PageDamage};
@@ -25,6 +26,8 @@ pub(crate) struct FoundSnapshots {
     pub(crate) lost: Vec<PageDamage>,
     pub(crate) valid: Vec<LogPosition>,
     pub(crate) damaged: Vec<(LogPosition, OpenError)>,
+    /// What the disk has not read of others, while it was found out what could take the place of the one that is used.
+    pub(crate) unread: Vec<IoFailure>,
 }
 
 impl FoundSnapshots {
@@ -35,7 +38,8 @@ impl FoundSnapshots {
         }
     }
 
-    fn using(mut self, position: LogPosition, read: ReadManifest) -> Self {
+    fn using(mut self, position: LogPosition, mut read: ReadManifest) -> Self {
+        self.unread = mem::take(&mut read.unread);
         self.copies.clone_from(&read.damage);
         self.lost.clone_from(&read.lost);
         self.used = Some(position);
@@ -87,6 +91,7 @@ impl Loading {
                 lost: Vec::new(),
                 valid: survey.snapshots.clone(),
                 damaged: Vec::new(),
+                unread: Vec::new(),
             },
             beginning: Start {
                 position: FIRST_POSITION,

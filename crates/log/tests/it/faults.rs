@@ -1,10 +1,15 @@
 //! Errors of the storage at the n-th call, once and from then on.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use kew_log::{BootTime, Fault, FaultyStorage, JobKind, Need, OpenError, Repeat, ReserveError};
+use kew_log::{
+    BootTime, BoxError, Fault, FaultyStorage, JobKind, LogPosition, Need, OpenError, PageNumber,
+    Recovery, Repeat, Replay, ReserveError, SegmentLog,
+};
 
-use crate::node::{Node, Step, Step::*, Stop, Told, check_whole, of_size, run};
+use crate::manifests::snapshot;
+use crate::node::{Messages, Node, Step, Step::*, Stop, Told, check_whole, of_size, run, small};
 use crate::random::Random;
 
 const HISTORY: &[Step] = &[
@@ -189,4 +194,66 @@ fn without_file_descriptors_jobs_are_tried_again_and_the_log_goes_on() {
     assert!(node.log.limits().full.is_none());
     check_whole(&storage);
     Node::open_checked(&node.close(&mut told).unwrap(), &mut told);
+}
+
+/// A start with a limit for memory, which leaves all messages of a snapshot on the disk.
+#[derive(Default)]
+struct PassesOver(Messages);
+
+impl Replay for PassesOver {
+    fn begin(&mut self) {
+        self.0.begin();
+    }
+
+    fn snapshot_part(&mut self, part: &[u8]) -> Result<(), BoxError> {
+        self.0.snapshot_part(part)
+    }
+
+    fn passes_over(&mut self, _: PageNumber) -> Result<bool, BoxError> {
+        Ok(true)
+    }
+
+    fn event(&mut self, record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
+        self.0.event(record, event)
+    }
+}
+
+/// Also if the same read succeeds later: the table of the older snapshot is read to find out which pages the newest one
+/// needs alone, and again once the newest one is used.
+#[test]
+fn each_failed_call_of_a_start_refuses_it_or_is_reported() {
+    let storage = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&storage).unwrap();
+    let older = snapshot(&mut node, &mut told, 5);
+    let newest = snapshot(&mut node, &mut told, 1);
+    node.send(1, &mut told).unwrap();
+    let storage = node.close(&mut told).unwrap();
+    let start = |disk: &FaultyStorage| -> Result<Recovery, OpenError> {
+        let storage = Arc::new(disk.clone());
+        let opened = SegmentLog::open(storage, small(), 7, &mut PassesOver::default());
+        opened.map(|(_, recovery)| recovery)
+    };
+    let mut reported = BTreeMap::<_, usize>::new();
+    for calls in 0.. {
+        let disk = storage.kill();
+        disk.fail_after(calls, Fault::Eio, Repeat::Once);
+        let found = start(&disk);
+        if disk.failed_calls() == 0 {
+            assert_eq!(found.unwrap().warnings, [""; 0]);
+            break;
+        }
+        let Ok(recovery) = found else { continue };
+        let [warning] = recovery.warnings.as_slice() else {
+            panic!("call {calls}: {:?}", recovery.warnings);
+        };
+        for at in [older, newest] {
+            let file = format!("snapshot-{:020}", at.as_u64());
+            *reported.entry(at).or_default() += usize::from(warning.contains(&file));
+        }
+    }
+    assert!(
+        reported[&older] > 3 && reported[&newest] > 1,
+        "{reported:?}"
+    );
 }
