@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use kew_engine::storage::{StorageCommand, StorageOutcome};
-use kew_engine::{Command, Outcome};
+use kew_engine::{BodyEncoding, Command, Outcome, VisibilityTimeout};
 use kew_log::{Fault, FaultyStorage, LogSpace, Repeat};
 
 use crate::partition::{Driver, options};
-use crate::support::{delete, next_wake, queue, receive, send};
+use crate::support::{create, delete, next_wake, queue, receive, send};
 
 const SEGMENT_BYTES: u64 = 64 * 1024;
 
@@ -104,6 +104,16 @@ fn a_restart_frees_what_was_left() {
     assert!(space(&driver).size_bytes <= bytes_max(&driver));
 }
 
+/// Sends a message, receives and deletes it.
+fn pass_through(driver: &mut Driver, body: String) {
+    driver.ask(send(body)).unwrap();
+    let answer = driver.ask(receive(1)).unwrap();
+    let Outcome::Storage(StorageOutcome::Received(messages)) = &answer.outcome else {
+        panic!("a receive receives");
+    };
+    driver.ask(delete(&messages[0])).unwrap();
+}
+
 /// Sends messages, and deletes all but every nth. Returns the bodies of the others.
 fn sparse(driver: &mut Driver, count: usize, nth: usize) -> BTreeSet<String> {
     let mut kept = BTreeSet::new();
@@ -191,18 +201,57 @@ fn a_busy_partition_moves_bodies_in_a_share_of_its_bandwidth() {
     let (mut number, before) = (0, driver.partition.moved_count());
     while driver.partition.moved_count() == before {
         driver.now = driver.now.plus_ms(1);
-        let body = format!("busy {number}:{}", "y".repeat(500));
-        driver.ask(send(body.clone())).unwrap();
-        let answer = driver.ask(receive(1)).unwrap();
-        let Outcome::Storage(StorageOutcome::Received(messages)) = &answer.outcome else {
-            panic!("a receive receives");
-        };
-        driver.ask(delete(&messages[0])).unwrap();
+        pass_through(&mut driver, format!("busy {number}:{}", "y".repeat(500)));
         number += 1;
         assert!(number < 20_000, "commands have kept bodies from moving");
     }
     kept.retain(|body| !body.starts_with("busy"));
     assert_eq!(bodies(&mut driver), kept);
+}
+
+/// Lets commands write beside segments of which a few are sparse, and returns how many bytes of bodies have moved
+/// meanwhile. So many bytes of the disk are free, if its size is known.
+fn moved_beside_commands(free_bytes: Option<u64>) -> u64 {
+    let mut options = options();
+    // In smaller segments, what batches leave at their ends is far too much space already.
+    options.log.segment_size_max_bytes = 2 * SEGMENT_BYTES;
+    let mut driver = Driver::with(FaultyStorage::new(), options);
+    driver.ask(create()).unwrap();
+    for _ in 0..800 {
+        driver.ask(send_hidden("x".repeat(4000))).unwrap();
+    }
+    sparse(&mut driver, 250, 5);
+    // The log looks at its space after a second.
+    for number in 0..1400 {
+        let used_bytes = driver.storage.used_bytes();
+        let capacity_bytes = free_bytes.map(|free| used_bytes + free);
+        driver.storage.set_capacity_bytes(capacity_bytes);
+        driver.now = driver.now.plus_ms(1);
+        pass_through(&mut driver, format!("{number}:{}", "y".repeat(500)));
+    }
+    assert!(!driver.partition.is_out_of_space());
+    driver.partition.moved_bytes()
+}
+
+/// A message that cannot be received meanwhile.
+fn send_hidden(body: String) -> Command {
+    Command::Storage(StorageCommand::Send {
+        queue: queue(),
+        body: body.into(),
+        encoding: BodyEncoding::Text,
+        time_to_live_seconds: None,
+        visibility_timeout: VisibilityTimeout::from_seconds(600).unwrap(),
+    })
+}
+
+/// Less than a tenth of the disk, of what segments take or could take, is little. Segments take 4 MiB.
+#[test]
+fn a_busy_partition_moves_more_bytes_while_little_of_the_disk_is_free() {
+    let usual = moved_beside_commands(None);
+    assert!(usual > 0);
+    assert_eq!(moved_beside_commands(Some(4 << 20)), usual);
+    let with_little = moved_beside_commands(Some(320 << 10));
+    assert!(with_little > 3 * usual, "{with_little} and {usual}");
 }
 
 /// Damages the body on the disk.
