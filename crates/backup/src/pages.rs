@@ -65,7 +65,8 @@ pub(crate) fn copy_whole(
     let mended = mend_pages(source, &view, snapshot, name, &mut write);
     let mended = mended.map_err(BackupError::of_source)?;
     let mut file = stored(copied);
-    if mended.is_some() {
+    // The checksum of the copy is that of what there was.
+    if mended.is_some() || there_bytes < size_bytes {
         to.sync_data().map_err(failed("sync", &temporary.path))?;
         let crc = checksum(&temporary, size_bytes, Phase::Check, &**progress)?;
         let left = check_pages(&view, snapshot, name).map_err(BackupError::of_source)?;

@@ -236,6 +236,23 @@ fn what_is_damaged_in_a_file_of_pages_is_taken_from_the_other_one() {
     }
 }
 
+/// The last bytes of a page may be zeros, which are read where a file was cut. Then nothing of it is damaged.
+#[test]
+fn a_file_that_lacks_zeros_at_its_end_is_whole() {
+    for copy in 0..2 {
+        let place = Place::new();
+        let source = written(&place);
+        let storage = FileStorage::read_only(place.source()).unwrap();
+        let mut plan = kew_log::plan_backup(&storage).unwrap();
+        let file = &page_files(&place.source())[copy];
+        // As if the last page had more of them.
+        plan.pages[copy].copied_bytes = fs::metadata(file).unwrap().len() + 500;
+        let taken = place.take_plan(&plan).unwrap();
+        assert_eq!(taken.mended, []);
+        check_whole(&place, &source);
+    }
+}
+
 #[test]
 fn a_page_of_which_both_copies_are_damaged_fails_the_backup() {
     let place = Place::new();
