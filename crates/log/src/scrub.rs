@@ -345,7 +345,11 @@ impl Scrub {
         at: &mut LogPosition,
         limit: LogPosition,
     ) -> Result<Option<LogPosition>, IoFailure> {
-        let mut reader = RecordReader::until(segment, limit);
+        // The roll that ends a segment reaches behind `limit`, if the segment that it led to is gone and was small.
+        let mut reader = match self.is_open {
+            true => RecordReader::until(segment, limit),
+            false => RecordReader::new(segment),
+        };
         let step_end = at.plus(STEP_BYTES).min(limit);
         while *at < step_end {
             let hole = match reader.read(*at)? {
