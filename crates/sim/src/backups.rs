@@ -11,6 +11,15 @@ use crate::seam;
 /// The directory of the log's files in a backup. Both directories lie on one disk.
 pub(crate) const FILES: &str = "partition-0/";
 
+/// The size of the header of a file of pages.
+pub(crate) const PAGES_HEADER_SIZE: u32 = 52;
+
+/// The pair of a file of pages of a log.
+pub(crate) fn pair_of(file: &str) -> Option<u32> {
+    let number: u32 = file.strip_prefix("pages-")?.parse().ok()?;
+    Some(number / 2)
+}
+
 /// Notes nothing, and bounds nothing.
 pub(crate) fn unnoted() -> Arc<dyn Progress> {
     Arc::new(|_, _| Ok(()))

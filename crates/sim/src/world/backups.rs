@@ -16,9 +16,8 @@ use kew_log::{BackupPlan, BeginBackupError, FaultyStorage, PinId, read_table};
 use kew_planted::Seam;
 
 use super::life::Life;
-use super::scrub::pair_of;
 use super::{World, secret};
-use crate::backups::{restored, take, unnoted};
+use crate::backups::{PAGES_HEADER_SIZE, pair_of, restored, take, unnoted};
 use crate::bus;
 use crate::checker::{Checker, Violation, promise, violated};
 use crate::random::Stream;
@@ -28,8 +27,6 @@ use crate::swarm::FaultRates;
 
 /// No world takes more: each is restored, and emptied like a world at its end.
 const TAKEN_MAX: u64 = 3;
-/// The size of the header of a file of pages.
-const PAGES_HEADER_SIZE: u64 = 52;
 /// How long files may be kept that only a backup has needed, in turns of 10 ms.
 const KEPT_TURNS_MAX: u32 = 1_000;
 
@@ -209,14 +206,15 @@ impl World {
         let source = self.storage.kill();
         let read = plan.snapshot.and_then(|it| read_table(&source, it).ok());
         let pages = read.iter().flat_map(|read| read.table.pages());
-        let pages = pages.filter(|page| u64::from(page.place.pair) == pair);
+        let pages = pages.filter(|page| page.place.pair == pair);
         let ranges = pages.map(|page| {
             let begin = u64::from(page.place.offset);
             begin..begin + u64::from(page.place.size_bytes)
         });
-        let mut ranges = std::iter::once(0..PAGES_HEADER_SIZE).chain(ranges);
+        let mut ranges = std::iter::once(0..u64::from(PAGES_HEADER_SIZE)).chain(ranges);
         ranges.any(|range| {
-            let files = [2 * pair, 2 * pair + 1].map(|file| format!("pages-{file:020}"));
+            let first = 2 * u64::from(pair);
+            let files = [first, first + 1].map(|file| format!("pages-{file:020}"));
             files.iter().all(|file| self.is_damaged_in(file, &range))
         })
     }

@@ -9,6 +9,7 @@ use std::ops::Range;
 use kew_broker::{ScrubJob, ScrubOutcome};
 
 use super::World;
+use crate::backups::pair_of;
 use crate::checker::{Violation, promise, violated};
 use crate::rare::Rare;
 
@@ -145,7 +146,7 @@ fn check_found(outcome: &ScrubOutcome, damaged: &BTreeSet<String>) -> Result<(),
         return violated!(promise::NO_DAMAGE, "{body:?} was found");
     }
     let is_pair_damaged = || {
-        let pairs: Vec<u64> = damaged.iter().filter_map(|it| pair_of(it)).collect();
+        let pairs: Vec<u32> = damaged.iter().filter_map(|it| pair_of(it)).collect();
         pairs.windows(2).any(|two| two.first() == two.last())
     };
     let is_damaged = |file: &String| {
@@ -158,10 +159,4 @@ fn check_found(outcome: &ScrubOutcome, damaged: &BTreeSet<String>) -> Result<(),
         ),
         None => Ok(()),
     }
-}
-
-/// The pair of a file of pages.
-pub(super) fn pair_of(name: &str) -> Option<u64> {
-    let number: Option<u64> = name.strip_prefix("pages-")?.parse().ok();
-    number.map(|number| number / 2)
 }

@@ -59,7 +59,7 @@ impl Checker {
     }
 
     /// Only these are listed as set aside. Others have ended, if they may have expired: all that are lost of their run
-    /// end together, once the last message of the run has expired. Each run has so many numbers.
+    /// end together, once the last message of the run has expired. A run has `run_length` numbers.
     pub(crate) fn lost_may_expire(
         &mut self,
         listed: &BTreeSet<(Entity, u64)>,

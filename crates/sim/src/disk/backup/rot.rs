@@ -13,7 +13,7 @@ use kew_log::{
 };
 
 use super::World;
-use crate::backups::{FILES, restore_to, restored, take, unnoted};
+use crate::backups::{FILES, PAGES_HEADER_SIZE, pair_of, restore_to, restored, take, unnoted};
 use crate::checker::Violation;
 use crate::disk::contents::Contents;
 use crate::disk::failure::{Failure, guard};
@@ -21,9 +21,6 @@ use crate::disk::setting::{Setting, violation};
 use crate::random::Stream;
 
 const SECTOR_SIZE: u64 = 512;
-
-/// The size of the header of a file of pages.
-const PAGES_HEADER_SIZE: u32 = 52;
 
 /// A file has this name until it is complete and checked.
 const TEMPORARY: &str = "prepare-";
@@ -416,12 +413,6 @@ fn has(damaged: &[Damaged], file: &str) -> bool {
 /// A path ends with the name of its file.
 fn name_of(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
-}
-
-/// The pair of a file of pages of a log.
-fn pair_of(file: &str) -> Option<u32> {
-    let number: u32 = file.strip_prefix("pages-")?.parse().ok()?;
-    Some(number / 2)
 }
 
 /// The pages that the snapshots of a log name.
