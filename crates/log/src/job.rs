@@ -310,7 +310,7 @@ pub(crate) struct Write {
 pub(crate) struct Commit {
     /// Records in order of position, and headers.
     pub(crate) writes: Vec<Write>,
-    /// A claim that everything before is durable. Only if there is no record to write, which says it too.
+    /// A claim that everything before is durable. Only if there is no record to write: a record says the same.
     pub(crate) claim: Option<WriteClaim>,
     /// Everything up to here is durable when the commit is done.
     pub(crate) end: LogPosition,

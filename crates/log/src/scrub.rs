@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 use crate::batch::{Entries, Entry};
 use crate::format::{
-    RECORD_ALIGNMENT, RECORD_HEADER_SIZE, RecordKind, SEGMENT_HEADER_BLOCK_SIZE, SegmentHeader,
-    body_crc,
+    RECORD_ALIGNMENT, RECORD_HEADER_SIZE, ROLL_RECORD_SIZE, RecordKind, SEGMENT_HEADER_BLOCK_SIZE,
+    SegmentHeader, body_crc,
 };
 use crate::pages::{FirstParts, TablePage};
 use crate::places::Places;
@@ -291,15 +291,18 @@ impl Scrub {
     }
 
     /// Leaves a damaged header to the next commit. A commit that fails ends the service, which goes on without a
-    /// header: so what was a bad sector waits until no commit writes to the segment. Returns what is to be said.
+    /// header: so one in a bad sector waits for the first pass after the segment was left. Returns what is to be said.
     fn leave_header(&mut self, segment: &Segment, what: String, is_readable: bool) -> String {
-        let len = storage::len(&*segment.file, &segment.name);
-        // A file that was cut is refused by the next start, whatever its header says.
-        if is_readable && len.is_ok_and(|len| len >= segment.header.capacity_bytes) {
-            self.header = Some(segment.name.clone());
-            return what;
+        if !is_readable {
+            return format!(
+                "{what}; it is not written again while messages are written to this segment"
+            );
         }
-        format!("{what}; it is not written again while messages are written to this segment")
+        // A file that was cut is refused by the next start, whatever its header says.
+        let len = storage::len(&*segment.file, &segment.name);
+        let is_cut = !len.is_ok_and(|len| len >= segment.header.capacity_bytes);
+        self.header = (!is_cut).then(|| segment.name.clone());
+        what
     }
 
     /// Reads some records. Returns where the next ones begin; `None` if there are none.
@@ -311,7 +314,11 @@ impl Scrub {
     ) -> Option<LogPosition> {
         let offset = segment.offset_of(from);
         // From the disk and not from memory, where the bytes may be better.
-        let forgotten = (2 * STEP_BYTES).min(segment.offset_of(limit) - offset);
+        let forgotten = match self.is_open {
+            true => (2 * STEP_BYTES).min(segment.offset_of(limit) - offset),
+            // The system keeps what it has of a page that is forgotten in part.
+            false => 2 * STEP_BYTES,
+        };
         segment.file.forget_cached(offset, forgotten);
         let mut at = from;
         let next = match self.try_read_records(segment, &mut at, limit) {
@@ -345,11 +352,12 @@ impl Scrub {
         at: &mut LogPosition,
         limit: LogPosition,
     ) -> Result<Option<LogPosition>, IoFailure> {
-        // The roll that ends a segment reaches behind `limit`, if the segment that it led to is gone and was small.
-        let mut reader = match self.is_open {
-            true => RecordReader::until(segment, limit),
-            false => RecordReader::new(segment),
+        let read_end = match self.is_open {
+            true => limit,
+            // The roll that ends a segment reaches behind `limit`, if the segment that it led to is gone and was small.
+            false => limit.plus(ROLL_RECORD_SIZE).min(segment.limit()),
         };
+        let mut reader = RecordReader::until(segment, read_end);
         let step_end = at.plus(STEP_BYTES).min(limit);
         while *at < step_end {
             let hole = match reader.read(*at)? {

@@ -155,6 +155,11 @@ impl ScrubOutcome {
         }
     }
 
+    /// Whether a commit is to write the header of what was read again.
+    pub(crate) fn leaves_header(&self) -> bool {
+        matches!(&self.0, Done::File(scrubbed) if scrubbed.header.is_some())
+    }
+
     /// Bytes of messages and sessions that it could not read.
     pub fn bodies(&self) -> &[DamagedBody] {
         match &self.0 {
@@ -356,10 +361,12 @@ impl<T> Partition<T> {
     fn write_header(&mut self, file: &str, places: &mut [ScrubDamage]) -> bool {
         let files = self.log.files_mut();
         let is_written = files.is_some_and(|files| files.write_header(file));
-        if is_written {
-            tracing::warn!("the next commit writes the header of {file} again");
-            let of_header = places.iter_mut().filter(|it| it.offset == 0);
-            of_header.for_each(|place| place.is_repaired = true);
+        for place in places.iter_mut().filter(|it| is_written && it.offset == 0) {
+            let what = &place.what;
+            tracing::warn!(
+                "the scrub found damage, and the next commit repairs it: {file} at byte 0: {what}"
+            );
+            place.is_repaired = true;
         }
         is_written
     }

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use kew_engine::BodyOwner;
+use kew_log::ScrubDamage;
 
 use super::mailbox::Shared;
 use super::spawn;
@@ -71,9 +72,12 @@ fn pause_after(read_bytes: u64, bytes_per_second: u64) -> Duration {
     Duration::from_nanos(read_bytes.saturating_mul(1_000_000_000) / bytes_per_second.max(1))
 }
 
-/// Tells the operator of damage. A log line for each place and each message, again in every pass.
+/// Tells the operator of damage. A log line for each place and each message, again in every pass. Of a header that a
+/// commit writes again, the partition tells.
 fn tell(outcome: &ScrubOutcome) {
-    for place in outcome.places().iter().filter(|it| it.is_certain) {
+    let is_left = |place: &&ScrubDamage| place.offset == 0 && outcome.leaves_header();
+    let places = outcome.places().iter().filter(|it| it.is_certain);
+    for place in places.filter(|place| !is_left(place)) {
         let (file, offset, what) = (&place.file, place.offset, &place.what);
         match place.is_repaired {
             true => tracing::warn!(

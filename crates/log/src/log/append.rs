@@ -1,4 +1,5 @@
-//! Records: batches, and rolls, which lead from a segment to the next. And marks, which are no records.
+//! Records: batches, and rolls, which lead from a segment to the next. And marks, which are no records, and headers that
+//! a scrub has found damaged.
 //!
 //! They are staged here. A commit writes and syncs them.
 
@@ -76,6 +77,22 @@ impl SegmentLog {
         is_due
     }
 
+    /// Queues the header of a segment for the next commit. Returns whether it did: not if no commit writes to that
+    /// segment any more, because its file may be closed.
+    pub fn write_header(&mut self, file: &str) -> bool {
+        let left = self.left.iter().map(|(_, segment)| segment);
+        let mut open = left.chain([&self.active]);
+        let open = open.find(|it| it.name == file && self.ended.is_none());
+        let write = open.map(|segment| Write {
+            segment: Arc::clone(segment),
+            offset: 0,
+            record: segment.first_block().into(),
+        });
+        let is_open = write.is_some();
+        self.staged.extend(write);
+        is_open
+    }
+
     /// Continues in the prepared segment.
     pub(super) fn roll(&mut self) {
         match std::mem::replace(&mut self.successor, Successor::Wanted) {
@@ -145,21 +162,5 @@ impl SegmentLog {
             offset,
             record,
         });
-    }
-
-    /// Queues the header of a segment for the next commit. Returns whether it did: not if no commit writes to that
-    /// segment any more, because its file may be closed.
-    pub fn write_header(&mut self, file: &str) -> bool {
-        let left = self.left.iter().map(|(_, segment)| segment);
-        let mut open = left.chain([&self.active]);
-        let open = open.find(|it| it.name == file && self.ended.is_none());
-        let write = open.map(|segment| Write {
-            segment: Arc::clone(segment),
-            offset: 0,
-            record: segment.first_block().into(),
-        });
-        let is_open = write.is_some();
-        self.staged.extend(write);
-        is_open
     }
 }

@@ -366,9 +366,13 @@ impl SegmentLog {
 
     /// Lets the files of segments be closed that are only read from now on.
     fn release_left(&mut self) {
-        let durable = self.durable;
+        let (durable, staged) = (self.durable, &self.staged);
+        // The next commit may write a header again.
+        let is_staged =
+            |left: &Arc<Segment>| staged.iter().any(|it| Arc::ptr_eq(&it.segment, left));
         // A commit that ends where a segment was left may have begun before the roll there was staged.
-        let released = self.left.extract_if(.., |(end, _)| *end < durable);
+        let is_written = |(end, left): &mut (_, Arc<Segment>)| *end < durable && !is_staged(left);
+        let released = self.left.extract_if(.., is_written);
         released.for_each(|(_, segment)| segment.file.release());
         let passed = self.passed.extract_if(.., |it| it.first() < durable);
         self.reclaim.retire_passed(passed);

@@ -318,7 +318,7 @@ fn a_pass_goes_on_behind_a_bad_sector() {
     assert!(damage.iter().all(|it| it.is_certain), "{damage:?}");
 }
 
-/// A hole of many steps is one place, and a commit beside it waits for no more than a piece.
+/// A hole of many steps is one place, and each step reads no more than a piece.
 #[test]
 fn a_large_hole_is_searched_in_pieces() {
     let disk = FaultyStorage::new();
