@@ -1,5 +1,5 @@
-//! Records: batches, and rolls, which lead from a segment to the next. And marks, which are no records, and headers that
-//! a scrub has found damaged.
+//! Records: batches, and rolls, which lead from a segment to the next. And marks, which are no records, and headers
+//! that a scrub has found damaged.
 //!
 //! They are staged here. A commit writes and syncs them.
 
