@@ -69,7 +69,7 @@ def measured_build(options):
     if options.commit:
         return f"at commit {short(options.commit)}"
     if options.is_another_build:
-        return f"with the binary `{options.kew}` and the benchmarks of commit {tree()}"
+        return f"with the binary `{shown(options.kew)}` and the benchmarks of commit {tree()}"
     return f"at commit {tree()}"
 
 
@@ -94,8 +94,13 @@ def wrapped(text, width=120):
     return "\n".join([*lines, line])
 
 
+def shown(argument):
+    """An argument, or the path of a program, without the directory: a page is not that of one machine."""
+    return re.sub(r"(^|=)/(?:.*/)?(?=[^/])", r"\1", str(argument))
+
+
 def command_line(arguments):
-    return shlex.join(["benches/run", "core", *arguments])
+    return shlex.join(["benches/run", "core", *map(shown, arguments)])
 
 
 def table(heads, rows):
@@ -135,7 +140,7 @@ def pairs(options, arguments, found):
     """The name and the text of the block of this build beside another one, from `core_paired.Pair`s."""
     intro = (
         f"Measured with `{command_line(arguments)}` {options.measured}. The other build is {options.other}, the binary "
-        f"`{options.paired}`. Both builds had {SMALL:,} messages of 64 bytes of each service. They took turns in "
+        f"`{shown(options.paired)}`. Both builds had {SMALL:,} messages of 64 bytes of each service. They took turns in "
         f"{options.rounds} rounds of {options.seconds:g} s, after each of {options.starts} starts of both. A ratio is "
         "this build's figure divided by the other's in the same round: the median, with its quartiles. A higher rate "
         "is better, and so is less CPU. One start can differ from the next by a tenth in all its rounds."

@@ -71,6 +71,16 @@ class Builds(unittest.TestCase):
         for text in [backlog, pairs]:
             self.assertTrue("commit 1111111 (kew 1," in " ".join(text.split()) and "3333333" not in text, text)
 
+    def test_a_block_names_no_directory_of_a_machine(self):
+        arguments = ["--paired", "/home/me/old/kew", "--kew=/opt/kew", "--bin", "../old/bin", "--rounds", "5"]
+        expected = "benches/run core --paired kew --kew=kew --bin ../old/bin --rounds 5"
+        self.assertEqual(page.command_line(arguments), expected)
+        with mock.patch.multiple(page, tree=lambda: "1111111", short=lambda _: "2222222", version=lambda _: "kew 1"):
+            options = core.parse_options(["--kew", "/opt/new/kew", "--paired", "/opt/old/kew-before"])
+        _, pairs = page.pairs(options, arguments, [])
+        for build in ["with the binary `kew` and", "the binary `kew-before`"]:
+            self.assertIn(build, " ".join(pairs.split()))
+
 
 if __name__ == "__main__":
     unittest.main()
