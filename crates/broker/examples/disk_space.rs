@@ -50,6 +50,7 @@ impl Measured {
 
     /// Carries out commands, and returns the outcomes.
     fn ask(&mut self, commands: Vec<Command>) -> Result<Vec<Outcome>, Failure> {
+        let count = commands.len();
         let mut commands: VecDeque<_> = commands.into_iter().map(|it| ((), it)).collect();
         let mut replies: Vec<((), Reply)> = Vec::new();
         loop {
@@ -61,7 +62,8 @@ impl Measured {
                 let outcome = job.run();
                 self.partition.complete(outcome, &mut replies)?;
             }
-            if end == TurnEnd::Done {
+            // What waits for a page that was read just now is decided by the next turn.
+            if end == TurnEnd::Done && replies.len() == count {
                 break;
             }
         }

@@ -55,6 +55,7 @@ impl Measured {
 
     /// Carries out commands a millisecond later, and returns the outcomes.
     pub(crate) fn ask(&mut self, commands: Vec<Command>) -> Result<Vec<Outcome>, Failure> {
+        let count = commands.len();
         let mut commands: VecDeque<_> = commands.into_iter().map(|it| ((), it)).collect();
         loop {
             self.now = self.now.plus_ms(1);
@@ -71,7 +72,8 @@ impl Measured {
             drop(self.partition.take_wakes());
             drop(self.partition.take_waste());
             self.jobs()?;
-            if end == TurnEnd::Done {
+            // What waits for a page that was read just now is decided by the next turn.
+            if end == TurnEnd::Done && self.replies.len() == count {
                 break;
             }
             let waits = matches!(end, TurnEnd::WaitForJob | TurnEnd::WaitForMemory);
