@@ -1,8 +1,8 @@
 //! The log does not do with its files what it must.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kew_log::{JobKind, StorageFile};
 use kew_planted::{Hook, Seam};
@@ -77,6 +77,18 @@ pub(super) fn full_disk_ignored() -> Hook {
     })
 }
 
+/// The header of a segment is not written again.
+pub(super) fn header_not_written() -> Hook {
+    on(Seam::File, |(name, file): &mut Opened| {
+        if name.contains("segment-") {
+            *file = Arc::new(Unmended {
+                file: Arc::clone(file),
+                header: Mutex::default(),
+            });
+        }
+    })
+}
+
 /// A mark is not written.
 pub(super) fn mark_not_written() -> Hook {
     on(Seam::File, |(name, file): &mut Opened| {
@@ -106,6 +118,50 @@ impl StorageFile for Unmarked {
 
     fn len(&self) -> io::Result<u64> {
         self.0.len()
+    }
+}
+
+/// The size of the block that a segment's header begins.
+const HEADER_BLOCK_SIZE: usize = 4096;
+
+struct Unmended {
+    file: Arc<dyn StorageFile>,
+    /// The block with the header, as it was written last.
+    header: Mutex<Vec<u8>>,
+}
+
+impl Unmended {
+    /// Whether this writes the same block again. Where records begin is added to it once.
+    fn is_again(&self, bytes: &[u8], offset: u64) -> bool {
+        let block = bytes.get(..HEADER_BLOCK_SIZE).filter(|_| offset == 0);
+        let Some(block) = block.filter(|it| it.starts_with(b"KEWSEG")) else {
+            return false;
+        };
+        let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_again = *header == block;
+        *header = block.to_vec();
+        is_again
+    }
+}
+
+impl StorageFile for Unmended {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        match self.is_again(bytes, offset) {
+            true => Ok(bytes.len()),
+            false => self.file.write_at(bytes, offset),
+        }
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
     }
 }
 

@@ -60,6 +60,9 @@ pub const OF_BACKUP_ROT: Planted = Planted::seams("CopyNotVerified", backups::co
 /// A bug that only bit rot shows.
 pub const OF_SCRUB: Planted = Planted::line("SegmentNotScrubbed", Bug::SegmentNotScrubbed);
 
+/// Another one, of the segment that is written to.
+pub const OF_ACTIVE_ROT: Planted = Planted::seams("HeaderNotWritten", disk::header_not_written);
+
 const QUARANTINE_NOT_LOGGED: Planted =
     Planted::seams("QuarantineNotLogged", damaged::quarantine_not_logged);
 const OTHERS_QUARANTINED: Planted =

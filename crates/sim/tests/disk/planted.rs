@@ -6,8 +6,8 @@ use kew_sim::disk::{
     rot_active, rot_backup, sequences, set_aside,
 };
 use kew_sim::planted::{
-    OF_BACKUP, OF_BACKUP_ROT, OF_BUS_QUARANTINE, OF_DAMAGED_TOPICS, OF_FAILING_CALLS, OF_MIGRATION,
-    OF_POWER_CUTS, OF_PROOF, OF_QUARANTINE, OF_SCRUB, Planted,
+    OF_ACTIVE_ROT, OF_BACKUP, OF_BACKUP_ROT, OF_BUS_QUARANTINE, OF_DAMAGED_TOPICS,
+    OF_FAILING_CALLS, OF_MIGRATION, OF_POWER_CUTS, OF_PROOF, OF_QUARANTINE, OF_SCRUB, Planted,
 };
 
 use crate::copies;
@@ -99,12 +99,22 @@ fn a_scrub_that_misses_a_segment_is_caught() {
 /// The same of the segment that is written to.
 #[test]
 fn a_scrub_that_misses_the_active_segment_is_caught() {
-    let caught = OF_SCRUB.plant(|| {
+    catch_in_active(&OF_SCRUB);
+}
+
+/// The next start refuses a header that no commit has written again.
+#[test]
+fn a_damaged_header_that_is_not_written_again_is_caught() {
+    catch_in_active(&OF_ACTIVE_ROT);
+}
+
+fn catch_in_active(bug: &Planted) {
+    let caught = bug.plant(|| {
         let mut worlds = 0..100;
         worlds.find_map(|world| rot_active(seed(), WorkloadKind::Storage, world, 20).err())
     });
-    let failure = caught.expect("the bug is missed");
-    println!("{failure}");
+    let failure = caught.unwrap_or_else(|| panic!("{} is missed", bug.name));
+    println!("{}: {failure}", bug.name);
     let promise = failure.violation.promise;
     assert_eq!(
         promise, "a scrub finds what is damaged of the segment that is written to",

@@ -105,8 +105,8 @@ struct Trial {
     setting: Setting,
     source: FaultyStorage,
     plan: BackupPlan,
-    /// Of all snapshots.
-    pages: Vec<PagePlace>,
+    /// Of all snapshots, each with its snapshot.
+    pages: Vec<(LogPosition, PagePlace)>,
     /// Without a backup, with an earlier one, and with that of the source.
     targets: [FaultyStorage; 3],
     holds: Contents,
@@ -159,7 +159,9 @@ impl Trial {
             true => self.plan.clone(),
             false => match plan_backup(&source) {
                 Ok(plan) => plan,
-                Err(error) => return self.is_refused(&BackupError::Source(error), &damaged),
+                Err(error) => {
+                    return self.is_refused(None, &BackupError::Source(error), &damaged);
+                }
             },
         };
         match take(&source, &plan, &to, &unnoted()) {
@@ -175,15 +177,15 @@ impl Trial {
                 }
                 self.check(&to)
             }
-            Err(error) => self.is_refused(&error, &damaged),
+            Err(error) => self.is_refused(Some(&plan), &error, &damaged),
         }
     }
 
     /// Damages both files of a pair: in the same page or in two.
     fn damage_pages(&mut self, disk: &FaultyStorage) -> [Damaged; 2] {
-        let first = self.pages[self.random.index(self.pages.len())];
-        let of_pair = self.pages.iter().filter(|it| it.pair == first.pair);
-        let of_pair: Vec<PagePlace> = of_pair.copied().collect();
+        let (_, first) = self.pages[self.random.index(self.pages.len())];
+        let places = self.pages.iter().map(|(_, place)| *place);
+        let of_pair: Vec<PagePlace> = places.filter(|it| it.pair == first.pair).collect();
         let second = of_pair[self.random.index(of_pair.len())];
         let mut damage = |copy: u64, page: PagePlace| {
             let file = format!("pages-{:020}", 2 * u64::from(page.pair) + copy);
@@ -193,8 +195,14 @@ impl Trial {
         [damage(0, first), damage(1, second)]
     }
 
-    /// A backup is refused for what is there once: a page is there twice.
-    fn is_refused(&mut self, error: &BackupError, damaged: &[Damaged]) -> Result<(), Violation> {
+    /// A backup is refused for what is there once: a page is there twice. Pages of another snapshot than that of its plan
+    /// do not count. If there is no plan, no snapshot could be used.
+    fn is_refused(
+        &mut self,
+        plan: Option<&BackupPlan>,
+        error: &BackupError,
+        damaged: &[Damaged],
+    ) -> Result<(), Violation> {
         self.counts.source_refused += 1;
         check_is_named(error, damaged)?;
         let Some(pair) = named(error).iter().find_map(|file| pair_of(file)) else {
@@ -206,7 +214,9 @@ impl Trial {
             offset: 0,
             size_bytes: PAGES_HEADER_SIZE,
         };
-        let places = self.pages.iter().chain([&header]);
+        let planned = (self.pages.iter())
+            .filter(|(snapshot, _)| plan.is_none_or(|plan| plan.snapshot == Some(*snapshot)));
+        let places = planned.map(|(_, place)| place).chain([&header]);
         let mut places = places.filter(|place| place.pair == pair);
         let are_both = |place: &PagePlace| {
             let begin = u64::from(place.offset);
@@ -415,11 +425,16 @@ fn name_of(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 
-/// The pages that the snapshots of a log name.
-fn pages_of(disk: &FaultyStorage) -> Vec<PagePlace> {
+/// The pages that the snapshots of a log name, each with its snapshot.
+fn pages_of(disk: &FaultyStorage) -> Vec<(LogPosition, PagePlace)> {
     let names = disk.files().into_iter().map(|(name, _)| name);
     let snapshots = names.filter_map(|name| name.strip_prefix("snapshot-")?.parse().ok());
-    let tables = snapshots.filter_map(|at| read_table(disk, LogPosition::new(at)).ok());
-    let pages = tables.flat_map(|it| it.table.pages().to_vec());
-    pages.map(|page| page.place).collect()
+    let snapshots = snapshots.map(LogPosition::new);
+    let tables = snapshots.filter_map(|at| Some((at, read_table(disk, at).ok()?)));
+    let pages = tables.flat_map(|(at, it)| {
+        let pages = it.table.pages().iter();
+        let places: Vec<_> = pages.map(|page| (at, page.place)).collect();
+        places
+    });
+    pages.collect()
 }
