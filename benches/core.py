@@ -6,6 +6,7 @@ turn, so that other load of the machine affects both. `--paired` compares two bu
 
 import argparse
 import json
+import os
 import signal
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from core_load import LOADS, OPERATIONS, SMALL, in_turn
 from core_paired import compare_builds, pairs_of, print_pairs
 from core_report import MB, Row, number
 from core_rows import disk_row, memory_rows, ready_row, restart_rows, turn_rows
-from core_server import Servers, say
+from core_server import Servers, drop_cache, say
 from core_variants import ALSO, also_rows
 from servers import add_program_options, finish_programs, median
 
@@ -109,11 +110,8 @@ def compare_backlogs(options, small, large):
 
 def empty_rows(options, servers, protocol, load_of):
     """Ready times without messages: of an empty directory, and after a kill under cycles."""
-    fresh = []
-    for at in range(5):
-        kew = servers.start(f"{protocol}-empty-{at}", protocol)
-        fresh.append(kew.ready_seconds)
-        kew.stop()
+    warm = fresh_starts(options, servers, f"{protocol}-empty", protocol, Path.read_bytes)
+    cold = fresh_starts(options, servers, f"{protocol}-cold", protocol, drop_cache)
     kew = servers.start(f"{protocol}-cycles", protocol)
     load, killed = load_of(options, kew), []
     # Queue Storage creates its queue with the first load.
@@ -127,9 +125,23 @@ def empty_rows(options, servers, protocol, load_of):
     kew.stop()
     bound = report.READY_EMPTY_MS_MAX
     return [
-        ready_row("ready, empty directory", fresh, bound),
+        ready_row("ready, empty directory", warm, bound),
+        ready_row("the same with the program not in the page cache", cold, None),
         ready_row("ready after SIGKILL under cycles, no backlog", killed, bound),
     ]
+
+
+def fresh_starts(options, servers, name, protocol, prepare):
+    """The times of starts in empty directories, after something was done with the program's file."""
+    times = []
+    for at in range(5):
+        prepare(Path(options.kew))
+        # A start syncs, and would wait for what others have written.
+        os.sync()
+        kew = servers.start(f"{name}-{at}", protocol)
+        times.append(kew.ready_seconds)
+        kew.stop()
+    return times
 
 
 def filled_load(options, servers, name, protocol):

@@ -115,9 +115,14 @@ class Kew:
         """Makes the next start read the data directory from the disk. It needs no rights."""
         for path in self.files():
             if os.path.isfile(path):
-                with open(path, "rb") as file:
-                    os.fsync(file.fileno())
-                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                drop_cache(path)
+
+
+def drop_cache(path):
+    """Makes the next reader of a file read it from the disk."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def total(samples, name, **labels):
