@@ -77,7 +77,7 @@ pub(super) fn full_disk_ignored() -> Hook {
     })
 }
 
-/// The header of a segment is not written again.
+/// A damaged header of a segment is not written again.
 pub(super) fn header_not_written() -> Hook {
     on(Seam::File, |(name, file): &mut Opened| {
         if name.contains("segment-") {
@@ -124,6 +124,8 @@ impl StorageFile for Unmarked {
 /// The size of the block that a segment's header begins.
 const HEADER_BLOCK_SIZE: usize = 4096;
 
+/// Does not write a block that was written like that before, through the same handle. What is written when a segment is
+/// made passes, and so does where its records begin, which its first commit adds.
 struct Unmended {
     file: Arc<dyn StorageFile>,
     /// The block with the header, as it was written last.
@@ -131,7 +133,7 @@ struct Unmended {
 }
 
 impl Unmended {
-    /// Whether this writes the same block again. Where records begin is added to it once.
+    /// Whether this writes the same block again.
     fn is_again(&self, bytes: &[u8], offset: u64) -> bool {
         let block = bytes.get(..HEADER_BLOCK_SIZE).filter(|_| offset == 0);
         let Some(block) = block.filter(|it| it.starts_with(b"KEWSEG")) else {

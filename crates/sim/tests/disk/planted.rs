@@ -99,16 +99,16 @@ fn a_scrub_that_misses_a_segment_is_caught() {
 /// The same of the segment that is written to.
 #[test]
 fn a_scrub_that_misses_the_active_segment_is_caught() {
-    catch_in_active(&OF_SCRUB);
+    catch_in_active(&OF_SCRUB, "is not named");
 }
 
-/// The next start refuses a header that no commit has written again.
+/// A scrub leaves the header of that segment to the next commit.
 #[test]
 fn a_damaged_header_that_is_not_written_again_is_caught() {
-    catch_in_active(&OF_ACTIVE_ROT);
+    catch_in_active(&OF_ACTIVE_ROT, "is still damaged");
 }
 
-fn catch_in_active(bug: &Planted) {
+fn catch_in_active(bug: &Planted, seen: &str) {
     let caught = bug.plant(|| {
         let mut worlds = 0..100;
         worlds.find_map(|world| rot_active(seed(), WorkloadKind::Storage, world, 20).err())
@@ -120,6 +120,7 @@ fn catch_in_active(bug: &Planted) {
         promise, "a scrub finds what is damaged of the segment that is written to",
         "{failure}"
     );
+    assert!(failure.violation.seen.contains(seen), "{failure}");
 }
 
 /// Without marks, nothing tells a damaged last batch from a torn one.

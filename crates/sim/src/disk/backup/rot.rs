@@ -2,6 +2,7 @@
 //! disk writes while files are copied to it. A backup and a restore name the damage, or give what the source holds.
 //! They never give something else.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
@@ -196,7 +197,7 @@ impl Trial {
     }
 
     /// A backup is refused for what is there once: a page is there twice. Pages of another snapshot than that of its plan
-    /// do not count. If there is no plan, no snapshot could be used.
+    /// do not count. There is no plan only if each snapshot is damaged.
     fn is_refused(
         &mut self,
         plan: Option<&BackupPlan>,
@@ -214,17 +215,22 @@ impl Trial {
             offset: 0,
             size_bytes: PAGES_HEADER_SIZE,
         };
-        let planned = (self.pages.iter())
-            .filter(|(snapshot, _)| plan.is_none_or(|plan| plan.snapshot == Some(*snapshot)));
-        let places = planned.map(|(_, place)| place).chain([&header]);
-        let mut places = places.filter(|place| place.pair == pair);
+        let snapshots: BTreeSet<LogPosition> = match plan {
+            Some(plan) => plan.snapshot.into_iter().collect(),
+            None => self.pages.iter().map(|(snapshot, _)| *snapshot).collect(),
+        };
         let are_both = |place: &PagePlace| {
             let begin = u64::from(place.offset);
             let end = begin + u64::from(place.size_bytes);
             let is_damaged = |it: &Damaged| it.bytes.start < end && begin < it.bytes.end;
             damaged.len() == 2 && damaged.iter().all(is_damaged)
         };
-        match places.any(are_both) {
+        let is_lost = |snapshot: &LogPosition| {
+            let of = self.pages.iter().filter(|(of, _)| of == snapshot);
+            let mut places = of.map(|(_, place)| place).chain([&header]);
+            places.any(|place| place.pair == pair && are_both(place))
+        };
+        match snapshots.iter().all(is_lost) {
             true => Ok(()),
             false => Err(violation("one copy of each page is whole", error)),
         }
