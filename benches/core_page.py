@@ -95,7 +95,7 @@ def wrapped(text, width=120):
 
 
 def shown(argument):
-    """An argument, or the path of a program, without the directory: a page is not that of one machine."""
+    """An argument, or the path of a program. Of an absolute path, the last part: other machines have other directories."""
     return re.sub(r"(^|=)/(?:.*/)?(?=[^/])", r"\1", str(argument))
 
 

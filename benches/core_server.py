@@ -119,7 +119,7 @@ class Kew:
 
 
 def drop_cache(path):
-    """Makes the next reader of a file read it from the disk."""
+    """Makes the next reader of a file read it from the disk, unless a process runs it as its program."""
     with open(path, "rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -73,7 +73,7 @@ impl Measured {
             drop(self.partition.take_waste());
             self.jobs()?;
             // What waits for a page that was read just now is decided by the next turn.
-            if end == TurnEnd::Done && self.replies.len() == count {
+            if end == TurnEnd::Done && self.replies.len() >= count {
                 break;
             }
             let waits = matches!(end, TurnEnd::WaitForJob | TurnEnd::WaitForMemory);
