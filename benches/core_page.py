@@ -95,7 +95,7 @@ def wrapped(text, width=120):
 
 
 def shown(argument):
-    """An argument, or the path of a program. Of an absolute path, the last part: other machines have other directories."""
+    """An argument, or a path. Of an absolute path, the last part: other machines have other directories."""
     return re.sub(r"(^|=)/(?:.*/)?(?=[^/])", r"\1", str(argument))
 
 
@@ -140,8 +140,8 @@ def pairs(options, arguments, found):
     """The name and the text of the block of this build beside another one, from `core_paired.Pair`s."""
     intro = (
         f"Measured with `{command_line(arguments)}` {options.measured}. The other build is {options.other}, the binary "
-        f"`{shown(options.paired)}`. Both builds had {SMALL:,} messages of 64 bytes of each service. They took turns in "
-        f"{options.rounds} rounds of {options.seconds:g} s, after each of {options.starts} starts of both. A ratio is "
+        f"`{shown(options.paired)}`. Both builds had {SMALL:,} messages of 64 bytes of each service. They took turns "
+        f"in {options.rounds} rounds of {options.seconds:g} s, after each of {options.starts} starts of both. A ratio is "
         "this build's figure divided by the other's in the same round: the median, with its quartiles. A higher rate "
         "is better, and so is less CPU. One start can differ from the next by a tenth in all its rounds."
     )

@@ -196,8 +196,8 @@ impl Trial {
         [damage(0, first), damage(1, second)]
     }
 
-    /// A backup is refused for what is there once: a page is there twice. Pages of another snapshot than that of its plan
-    /// do not count. There is no plan only if each snapshot is damaged.
+    /// A backup is refused for what is there once: a page is there twice. Pages of another snapshot than that of its
+    /// plan do not count. There is no plan only if each snapshot is damaged.
     fn is_refused(
         &mut self,
         plan: Option<&BackupPlan>,
