@@ -230,7 +230,7 @@ impl Trial {
             let mut places = of.map(|(_, place)| place).chain([&header]);
             places.any(|place| place.pair == pair && are_both(place))
         };
-        match snapshots.iter().all(is_lost) {
+        match !snapshots.is_empty() && snapshots.iter().all(is_lost) {
             true => Ok(()),
             false => Err(violation("one copy of each page is whole", error)),
         }
@@ -438,9 +438,8 @@ fn pages_of(disk: &FaultyStorage) -> Vec<(LogPosition, PagePlace)> {
     let snapshots = snapshots.map(LogPosition::new);
     let tables = snapshots.filter_map(|at| Some((at, read_table(disk, at).ok()?)));
     let pages = tables.flat_map(|(at, it)| {
-        let pages = it.table.pages().iter();
-        let places: Vec<_> = pages.map(|page| (at, page.place)).collect();
-        places
+        let pages = it.table.pages().to_vec().into_iter();
+        pages.map(move |page| (at, page.place))
     });
     pages.collect()
 }
