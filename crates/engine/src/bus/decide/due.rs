@@ -71,13 +71,44 @@ pub(crate) enum By {
 impl By {
     /// How a command carries out what is due before it.
     pub(super) fn of(command: &BusCommand) -> Self {
-        let changes = matches!(
-            command,
-            BusCommand::DeleteQueue { .. } | BusCommand::UpdateQueue { .. }
-        );
-        match changes {
-            true => Self::Change,
-            false => Self::Command,
+        match command {
+            BusCommand::DeleteQueue { .. } | BusCommand::UpdateQueue { .. } => Self::Change,
+            BusCommand::CreateQueue { .. }
+            | BusCommand::CreateTopic { .. }
+            | BusCommand::CreateSubscription { .. }
+            | BusCommand::ReadQueue { .. }
+            | BusCommand::ListQueues { .. }
+            | BusCommand::ListTopics { .. }
+            | BusCommand::ListSubscriptions { .. }
+            | BusCommand::AddRule { .. }
+            | BusCommand::SetRule { .. }
+            | BusCommand::RemoveRule { .. }
+            | BusCommand::ReadRule { .. }
+            | BusCommand::ListRules { .. }
+            | BusCommand::Send { .. }
+            | BusCommand::Deposit { .. }
+            | BusCommand::SendVia { .. }
+            | BusCommand::Receive { .. }
+            | BusCommand::Settle { .. }
+            | BusCommand::RenewLocks { .. }
+            | BusCommand::Peek { .. }
+            | BusCommand::ReadLocked { .. }
+            | BusCommand::CancelScheduled { .. }
+            | BusCommand::ReceiveDeferred { .. }
+            | BusCommand::AcceptSession { .. }
+            | BusCommand::RenewSession { .. }
+            | BusCommand::ReleaseSession { .. }
+            | BusCommand::ReadSessionState { .. }
+            | BusCommand::SetSessionState { .. }
+            | BusCommand::ListSessions { .. }
+            | BusCommand::Purge { .. }
+            | BusCommand::ClearSessionStates { .. }
+            | BusCommand::TakeMessage { .. }
+            | BusCommand::DeleteMessage { .. }
+            | BusCommand::BreakLock { .. }
+            | BusCommand::Resubmit { .. }
+            | BusCommand::Transact { .. }
+            | BusCommand::DeleteBatch { .. } => Self::Command,
         }
     }
 }
